@@ -18,15 +18,7 @@ from leaderboard.pages import PAGES
 _HERE = Path(__file__).parent
 _ROOT = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
 """Script that gives the browser the server's address. Otherwise it first tries below the page's own address, which answers 404."""
-
-
-def _index() -> str:
-    """Return Streamlit's page with the server's root path."""
-    text = (Path(st.__file__).parent / "static" / "index.html").read_text("utf-8")
-    return text.replace("<head>", f"<head>{_ROOT}", 1)
-
-
-_INDEX = _index()
+_INDEX = (Path(st.__file__).parent / "static" / "index.html").read_text("utf-8").replace("<head>", f"<head>{_ROOT}", 1)
 
 
 async def page(request: Request) -> Response:

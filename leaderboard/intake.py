@@ -108,11 +108,6 @@ class Verdict:
     preview: Mapping[str, Mapping[str, Any]]
     run: str | None
 
-    @property
-    def ok(self) -> bool:
-        """Return whether the submission has no errors and may be stored."""
-        return bool(self.report["ok"])
-
 
 def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """Check an uploaded submission in a subprocess, and store it if requested and valid.

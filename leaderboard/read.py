@@ -192,11 +192,6 @@ def ordered_experiments(at: Source) -> list[str]:
     return [row.name for row in known]
 
 
-def opens_with(at: Source) -> str | None:
-    """Return the experiment that pages show first, the first of `ordered_experiments`; None if there is none."""
-    return next(iter(ordered_experiments(at)), None)
-
-
 def primary(at: Source, experiment: str | None) -> Primary | None:
     """Return an experiment's declared primary metric, if any."""
     return next((primary_of(row) for row in experiments(at) if row.name == experiment), None)

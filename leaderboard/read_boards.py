@@ -20,7 +20,6 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import health
-from results.boards.health_lines import HealthLine
 from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells, wanted_of
 from results.boards.published import closest
 from results.boards.systems import COSTS, Figures, System, Wanted, systems
@@ -47,9 +46,7 @@ def _facts(at: Source, experiment: str | None, group: int) -> Facts:
     return Facts((method_cards(at), checkpoints_by_hash(at)), _costs_of(at, [runs]), violations, reuse(store, runs), ())
 
 
-@st.cache_resource(show_spinner=False, max_entries=16)
-def _health(at: Source, experiment: str | None, group: int) -> tuple[HealthLine, ...]:
-    return health(store_of(at), run_groups(at, experiment)[group])
+_health = read.kept(health, 16, shared=True)
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
@@ -69,7 +66,7 @@ def board_of(
         metrics: Metric ids, at least one; the board is computed once for any order of them.
         checked: Whether to look for unusual facts about the runs, which takes a third of the time.
     """
-    unusual = _health(at, experiment, group) if checked else ()
+    unusual = _health(at, run_groups(at, experiment)[group]) if checked else ()
     return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics, health=unusual)
 
 
@@ -136,9 +133,7 @@ def _ids(at: Source, experiment: str | None) -> list[str]:
     return [run.run for group in run_groups(at, experiment) for run in group]
 
 
-@st.cache_resource(show_spinner=False, max_entries=8)
-def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
-    return column_figures.scored_metrics(store_of(at), _ids(at, experiment))
+_scored = read.kept(column_figures.scored_metrics, 8, shared=True)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -181,7 +176,7 @@ def settings(at: Source, experiment: str | None) -> list[str]:
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
     """Return the boards in one retrieval setting, with rows as `_folded` makes them."""
     groups = [runs for runs in _folded(at, experiment).groups if setting in (ALL_SETTINGS, runs[0].setting)]
-    scored = _scored(at, experiment)
+    scored = _scored(at, _ids(at, experiment))
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
@@ -193,7 +188,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     """Return the columns and systems of the matrix for the chosen metric."""
     groups = setting_of(at, experiment, setting).groups
     cards, primary = read.datasets(at), read.primary(at, experiment)
-    columns = columns_of(groups, _scored(at, experiment), definitions(at), cards, family, measure, primary)
+    columns = columns_of(groups, _scored(at, _ids(at, experiment)), definitions(at), cards, family, measure, primary)
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
     return Entrants(columns, rows, choices(rows))
 
@@ -263,7 +258,7 @@ def prepare() -> None:
     if not at.stamp:
         return
     with suppress(UserError):
-        experiment = read.opens_with(at)
+        experiment = next(iter(read.ordered_experiments(at)), None)
         setting = settings(at, experiment)[0]
         known = setting_of(at, experiment, setting)
         if not known.metrics:

@@ -13,7 +13,6 @@ import importlib.resources
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -38,7 +37,7 @@ from results.boards.markup import plain
 from results.boards.style import style_gaps
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
-from results.errors import UserError
+from results.errors import UserError, counted
 from results.judging.battles import battle_boards
 from results.store import answer_queries, checkpoints, provenance, queries, score_queries
 from results.store.queries import RunRow
@@ -49,6 +48,8 @@ FORMAT = "ragmeter-board"
 VERSION = 2
 MOST_APART, DEPTH = 5, 20
 """Questions per board, and ranks of their evidence."""
+_Results = tuple[list[Board], dict[str, dict[str, Any]], Export | None, list[BoardVerdict]]
+"""What a report and its JSON document show of an experiment: boards, definitions of metrics, matrix and verdicts."""
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
@@ -62,36 +63,25 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         (`leaderboard.matrix.exports.CSV_COLUMNS`), and `overall`, per method its pooled difference from the reference, Borda
         count and means by task (`results.boards.matrix.Overall`). Values are fractions, null stands for "no value".
     """
-    return _document(_Results.read(store, experiment), now)
+    return _document(experiment, _read(store, experiment), now)
 
 
-@dataclass(frozen=True)
-class _Results:
-    """All that a report and its JSON document show of an experiment."""
-
-    experiment: str
-    boards: list[Board]
-    definitions: dict[str, dict[str, Any]]
-    matrix: Export | None
-    verdicts: list[BoardVerdict]
-
-    @classmethod
-    def read(cls, store: Store, experiment: str) -> _Results:
-        whole = still_matrix(store, experiment, experiment)
-        return cls(experiment, boards(store, experiment), score_queries.definitions(store), whole, verdicts(store, experiment))
+def _read(store: Store, experiment: str) -> _Results:
+    whole = still_matrix(store, experiment, experiment)
+    return boards(store, experiment), score_queries.definitions(store), whole, verdicts(store, experiment)
 
 
-def _document(results: _Results, now: datetime) -> dict[str, Any]:
-    shown = {metric for board in results.boards for metric in board.metrics}
-    whole = results.matrix
+def _document(experiment: str, results: _Results, now: datetime) -> dict[str, Any]:
+    every, definitions, whole, known = results
+    shown = {metric for board in every for metric in board.metrics}
     document = {
         "format": FORMAT,
         "version": VERSION,
         "generated": now.isoformat(timespec="seconds"),
-        "experiment": results.experiment,
-        "metrics": {metric: known for metric, known in results.definitions.items() if metric in shown},
-        "verdicts": [verdict.to_json() for verdict in results.verdicts],
-        "boards": [board.to_json() for board in results.boards],
+        "experiment": experiment,
+        "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
+        "verdicts": [verdict.to_json() for verdict in known],
+        "boards": [board.to_json() for board in every],
         "matrix": [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(whole)] if whole is not None else [],
         "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
     }
@@ -174,20 +164,22 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     Returns:
         The HTML text, to be written as UTF-8.
     """
-    results, cards = _Results.read(store, experiment), queries.datasets(store)
-    whole, definitions = results.matrix, results.definitions
-    parts: list[Node | dict[str, Any] | None] = [_head(results, now), first_line(results.verdicts)]
+    results, cards = _read(store, experiment), queries.datasets(store)
+    every, definitions, whole, known = results
+    counts = [counted(len(every), "board"), counted(sum(len(board.rows) for board in every), "run"), f"made {now:%Y-%m-%d %H:%M} UTC"]
+    head = el("div", el("h1", experiment, cls="page"), line_of_facts(counts), cls="stack")
+    parts: list[Node | dict[str, Any] | None] = [head, first_line(known)]
     if whole is not None and len(whole.shown.board.columns) > 1:
         parts += [el("h2", "Methods against benchmarks"), sortable(whole), legend(whole.shown), overall(whole.shown)]
     learned = provenance.cards(store), checkpoints.known_checkpoints(store)
-    for board in results.boards:
+    for board in every:
         parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}), learned)
-    parts += behind(store, experiment, results.boards, definitions, cards)
+    parts += behind(store, experiment, every, definitions, cards)
     data = {
         "title": f"{experiment} · ragmeter",
         "parts": [part.to_json() if isinstance(part, Node) else part for part in parts if part is not None],
         "style": STYLE,
-        "board": _document(results, now),
+        "board": _document(experiment, results, now),
     }
     return page(data)
 
@@ -223,12 +215,6 @@ def page(data: Mapping[str, Any]) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _head(results: _Results, now: datetime) -> Node:
-    number, runs = len(results.boards), sum(len(board.rows) for board in results.boards)
-    parts = [f"{number:,} board{'s' * (number != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
-    return el("div", el("h1", results.experiment, cls="page"), line_of_facts(parts), cls="stack")
 
 
 def _section(

@@ -50,10 +50,8 @@ _DARK = {
 
 def theme_options() -> list[str]:
     """Return the `--theme.…` options of `streamlit run`, for light and dark mode."""
-    named = {f"theme.{name}": value for name, value in _BOTH.items()}
-    named |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
-    named |= {f"theme.dark.{name}": value for name, value in _DARK.items()}
-    return [f"--{name}={value}" for name, value in named.items()]
+    modes = (("", _BOTH), ("light.", _LIGHT), ("dark.", _DARK))
+    return [f"--theme.{mode}{name}={value}" for mode, values in modes for name, value in values.items()]
 
 
 def custom_properties() -> str:

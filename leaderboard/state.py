@@ -34,10 +34,10 @@ def begin(page: str) -> None:
     """Begin a page; if it was opened without parameters from another page, take over the shared ones."""
     opened = st.session_state.pop(_OPENED, None)
     if opened is not None:
-        script, parameters = opened
+        target, parameters = opened
         st.session_state[_LED] = True
         # Streamlit leaves these parameters at this page's address too: the way back must lead to what was left.
-        st.switch_page(script, query_params={**view(), **parameters})
+        st.switch_page(target, query_params={**view(), **parameters})
     previous = st.session_state.get("page")
     st.session_state["page"] = page
     if st.session_state.pop(_LED, False):
@@ -53,34 +53,26 @@ def begin(page: str) -> None:
     st.session_state[_MISSES] = {}
 
 
-def fragment(own: Collection[str], stale: Callable[[], bool]) -> Callable[[Callable[[], None]], None]:
-    """Decorate a function that draws the changing part of a page: changes of its own parameters redraw only this part.
+def fragment(own: Collection[str], stale: Callable[[], bool], draw: Callable[[], None]) -> None:
+    """Draw the changing part of a page: changes of its own parameters redraw only this part, unless the page is `stale`."""
+    whole = [True]
 
-    Args:
-        stale: Returns whether the rest of the page must be drawn again for another reason.
-    """
+    @st.fragment
+    def drawn() -> None:
+        if not whole:
+            query, view = st.query_params.to_dict(), st.session_state[_VIEW]
+            others = any(query[name] != view[name] for name in query.keys() & view.keys() if name not in own)
+            if others or _OPENED in st.session_state or st.session_state[_MISSES] or stale():
+                st.rerun()
+        whole.clear()
+        draw()
 
-    def decorate(draw: Callable[[], None]) -> None:
-        whole = [True]
-
-        @st.fragment
-        def drawn() -> None:
-            if not whole:
-                query, view = st.query_params.to_dict(), st.session_state[_VIEW]
-                others = any(query[name] != view[name] for name in query.keys() & view.keys() if name not in own)
-                if others or _OPENED in st.session_state or st.session_state[_MISSES] or stale():
-                    st.rerun()
-            whole.clear()
-            draw()
-
-        drawn()
-
-    return decorate
+    drawn()
 
 
-def open_page(script: str, parameters: Mapping[str, str]) -> None:
+def open_page(page: Any, parameters: Mapping[str, str]) -> None:
     """Open another page at the next rerun; for click handlers, in which Streamlit cannot switch pages."""
-    st.session_state[_OPENED] = (script, dict(parameters))
+    st.session_state[_OPENED] = (page, dict(parameters))
 
 
 def read(name: str, default: str = "") -> str:
@@ -155,13 +147,13 @@ def write(**changes: str | None) -> None:
     _seen().add(_here())
 
 
-def act(allowed: Sequence[str], pages: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str | None]], None]:
-    """Make a click handler that may change only these URL parameters; `pages`: scripts that a change of a parameter opens."""
+def act(allowed: Sequence[str], pages: Mapping[str, Any] | None = None) -> Callable[[Mapping[str, str | None]], None]:
+    """Make a click handler that may change only these URL parameters; `pages`: those that a change of a parameter opens."""
 
     def clicked(action: Mapping[str, str | None]) -> None:
-        for name, script in (pages or {}).items():
+        for name, page in (pages or {}).items():
             if action.get(name):
-                open_page(script, {key: value for key, value in action.items() if value and key in (name, *_LINKED)})
+                open_page(page, {key: value for key, value in action.items() if value and key in (name, *_LINKED)})
                 return
         write(**{name: value for name, value in action.items() if name in allowed})
 

@@ -86,21 +86,9 @@ def _tell_empty(title: str, text: str) -> None:
 
 
 NO_REFERENCE = "-"
-_OF_EXPERIMENT = (
-    "board",
-    "reference",
-    "question",
-    "type",
-    "datasets",
-    "pin",
-    "hide",
-    "first",
-    "sort",
-    "order",
-    "kinds",
-    "readers",
-    "untrained",
-)
+OF_ROWS = ("sort", "order", "first", "pin", "hide")
+"""Parameters of the rows of a board."""
+_OF_EXPERIMENT = ("board", "reference", "question", "type", "datasets", "kinds", "readers", "untrained", *OF_ROWS)
 """Parameters that lose their meaning with another experiment."""
 
 
@@ -129,28 +117,18 @@ class Chosen:
         """Return the label of one of the board's metrics."""
         return formats.metric_label(metric, self.metrics)
 
-    @property
-    def methods(self) -> list[str]:
-        """List the names of methods that can be the reference."""
-        return list(dict.fromkeys(run.method for run in self.runs if run.kind != "control"))
-
 
 def experiment_of(at: Source) -> str | None:
     """Return the experiment that the URL names, None for all runs, without drawing a selector."""
-    name = state.pick("experiment", *_experiments(at))
+    names = [*read.ordered_experiments(at), ALL_RUNS]
+    name = state.pick("experiment", names, names[0])
     return None if name == ALL_RUNS else name
-
-
-def _experiments(at: Source) -> tuple[list[str], str]:
-    """Return the experiments to choose from, and the initial one."""
-    return [*read.ordered_experiments(at), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
 def experiment_box(at: Source) -> str | None:
     """Draw the selector of the experiment, and return its value; None for all runs."""
-    names, first = _experiments(at)
-    options = {name: "All runs in the store" if name == ALL_RUNS else name for name in names}
-    name = state.select("Experiment", "experiment", options, first, resets=_OF_EXPERIMENT)
+    options = {name: name for name in read.ordered_experiments(at)} | {ALL_RUNS: "All runs in the store"}
+    name = state.select("Experiment", "experiment", options, resets=_OF_EXPERIMENT)
     return None if name == ALL_RUNS else name
 
 

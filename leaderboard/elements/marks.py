@@ -102,11 +102,6 @@ def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[s
     return [badge(name, "failed", tip + "; ".join(why)) for name, tip, why in reasons if why]
 
 
-def outcome_badge(outcome: str, tip: str = "") -> Node:
-    """Make the label for a gate's outcome."""
-    return badge(outcome, OUTCOMES.get(outcome, ""), tip)
-
-
 def gate_marks(runs: Iterable[RunRow]) -> list[Node]:
     """Make the gate label of runs that were gate candidates: the worst of their newest outcomes; empty without a gate."""
     outcomes = {run.gate for run in runs if run.gate}

@@ -197,8 +197,9 @@ def fold(title: str, small: str, *content: Node | None, key: str, marks: Sequenc
     return el("details", head, *content, cls="evidence", key=key, open=opened or None)
 
 
-def fold_facts(title: str, rows: Sequence[tuple[str, Node | str]], key: str, *, opened: bool = False) -> Node:
-    """Make a folded table of names and values (`facts`)."""
+def fold_facts(title: str, value: Any, key: str, *, opened: bool = False) -> Node:
+    """Make a folded table of the keys and leaves of a JSON value."""
+    rows: list[tuple[str, Node | str]] = [(name, show_value(inner)) for name, inner in flat(value)]
     return fold(title, f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", facts(rows, title), key=key, opened=opened)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ from results.boards.systems import COSTS, System, systems
 from results.boards.tables import BRACKETS, source_of
 from results.store import checkpoints, cost_queries, invariants, provenance, queries, score_queries
 from results.store.doubts import NOT_RESCORED
-from results.store.queries import RunRow
 from results.store.store import Store
 
 CSV_COLUMNS = (
@@ -78,6 +77,7 @@ def tidy(export: Export) -> Iterator[list[Any]]:
 
 def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     run, band, paired, cost = cell.run, cell.band, cell.paired, shown.board.costs.get(cell.run.run)
+    theirs = run.origin if column.metric is None else source_of(run, column.metric)
     compared: list[Any] = [None] * 8
     if paired is not None:
         tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
@@ -89,7 +89,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     spent = [None] * 3 if cost is None else [cost.tokens, cost.seconds, cost.cost_usd]
     return [
         run.dataset, run.dataset_fingerprint, run.setting, run.seed, shown.board.questions[column.key], row.name,
-        run.method_id, run.kind, _source(run, column.metric),
+        run.method_id, run.kind, theirs if theirs == NOT_RESCORED or (theirs in SOURCES and theirs != "run") else "measured",
         run.status, run.run, column.metric,
         "number" if shown.scale(column).factor != formats.PERCENT.factor else "fraction", cell.value,
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
@@ -103,16 +103,15 @@ def markdown(export: Export) -> str:
     """Render the table as GitHub Markdown, as displayed."""
     heads, *rows = [[markdown_text(cell) for cell in row] for row in _rows(export)]
     title = f"**{markdown_text(export.title)}**\n\n"
-    below = "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
-    return title + to_markdown(heads, rows) + "\n" + below + _overall(export.shown)
+    text = title + to_markdown(heads, rows) + "\n" + _listed(notes(export.shown))
+    if not (names := overall.heads(export.shown)):
+        return text
+    means = [[markdown_text(cell) for cell in row] for row in overall.rows(export.shown)]
+    return f"{text}\n{to_markdown([markdown_text(name) for name in names], means)}\n{_listed(overall.notes(export.shown))}"
 
 
-def _overall(shown: Shown) -> str:
-    """Format the methods' means over all benchmarks as Markdown; empty if there are none."""
-    if not (names := overall.heads(shown)):
-        return ""
-    table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
-    return "\n" + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in overall.notes(shown))
+def _listed(lines: Iterable[str]) -> str:
+    return "".join(f"- {markdown_text(line)}\n" for line in lines)
 
 
 def latex(export: Export) -> str:
@@ -130,11 +129,13 @@ def _rows(export: Export) -> list[list[str]]:
     return results
 
 
-_SIGNS = {"●": r"$\bullet$", "○": r"$\circ$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+_SIGNS = str.maketrans(
+    {"●": r"$\bullet$", "○": r"$\circ$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+)
 
 
 def _latex_cell(text: str) -> str:
-    return latex_text(text).translate(str.maketrans(_SIGNS))
+    return latex_text(text).translate(_SIGNS)
 
 
 def notes(shown: Shown) -> list[str]:
@@ -148,11 +149,6 @@ def notes(shown: Shown) -> list[str]:
         share = gaps(most).removesuffix(" unscored")
         results.append(f"unscored: questions without a value from the judge, left out; up to {share} of a cell's; {BRACKETS}")
     return results
-
-
-def _source(run: RunRow, metric: str | None) -> str:
-    theirs = run.origin if metric is None else source_of(run, metric)
-    return theirs if theirs == NOT_RESCORED or (theirs in SOURCES and theirs != "run") else "measured"
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:

@@ -1,11 +1,9 @@
-"""The pages of the leaderboard: `app.py` starts them, each is a file with `render`.
-
-Streamlit may show a string that stands alone in a file that it runs, so what a page's constants are is said in comments.
-"""
+"""The pages of the leaderboard: `app.py` starts them, each is a file with `render`."""
 
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 PAGES = (
     ("board", "Board", "leaderboard", ""),
@@ -22,6 +20,16 @@ PAGES = (
 """File, title, icon and address of each page; the first is the start page."""
 
 
-def draw_page(file: str) -> None:
-    """Draw a page: Streamlit runs its file again for every change, but the module of the same name is loaded once."""
-    importlib.import_module(f"leaderboard.pages.{file}").render()
+def page(name: str, *, visible: bool = True) -> Any:
+    """Return a page by the name of its file, for the navigation and for links; the file is imported when the page is drawn."""
+    import streamlit as st
+
+    title, icon, address = next((title, icon, address) for file, title, icon, address in PAGES if file == name)
+    return st.Page(
+        lambda: importlib.import_module(f"leaderboard.pages.{name}").render(),
+        title=title,
+        icon=f":material/{icon}:",
+        url_path=address or name,
+        default=not address,
+        visibility="visible" if visible else "hidden",
+    )

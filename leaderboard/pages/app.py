@@ -15,7 +15,7 @@ import streamlit as st
 from leaderboard import read
 from leaderboard.drawing import tell_missing
 from leaderboard.intake import submit_command
-from leaderboard.pages import PAGES
+from leaderboard.pages import PAGES, page
 from leaderboard.widgets import style
 from results.errors import UserError
 
@@ -29,22 +29,11 @@ def main() -> None:
     st.set_page_config(page_icon=str(assets / "icon.svg"), layout="wide")
     st.logo(str(assets / "logo.svg"), size="medium")
     empty = _empty()
-    pages = [
-        st.Page(
-            f"{file}.py",
-            title=title,
-            icon=f":material/{icon}:",
-            url_path=address or None,
-            default=not address,
-            visibility="hidden" if file in empty else "visible",
-        )
-        for file, title, icon, address in PAGES
-    ]
     style()
-    page = st.navigation(pages, position="top")
-    st.set_page_config(page_title=f"{page.title} · ragmeter")
+    opened = st.navigation([page(file, visible=file not in empty) for file, *_ in PAGES], position="top")
+    st.set_page_config(page_title=f"{opened.title} · ragmeter")
     top = st.container()
-    page.run()
+    opened.run()
     # A page knows its missing values only at the end, but readers should see them first.
     with top:
         tell_missing(lambda: read.submissions(read.source()))

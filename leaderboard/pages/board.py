@@ -21,16 +21,16 @@ from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ALL_SETTINGS, ANY, OWN, PAGE, SIZE_NAMES, WEIGHT_NAMES, Choices, Filters, VisibleRows, visible_rows
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager
-from leaderboard.pages import draw_page
+from leaderboard.pages import page
 from leaderboard.read import Source
 from leaderboard.views import verdict
-from leaderboard.widgets import NO_REFERENCE, Chosen, as_page, bar, choose, several
+from leaderboard.widgets import NO_REFERENCE, OF_ROWS, Chosen, as_page, bar, choose, several
 from results.boards.matrix import Matrix
 from results.boards.systems import COST
 from results.boards.tables import render as render_boards
 
 # Parameters that change only what is below the choice of the benchmark.
-BELOW = ("columns", "metric", "reference", "papers", "find", "sort", "order", "first", "pin", "hide")
+BELOW = ("columns", "metric", "reference", "papers", "find", *OF_ROWS)
 MATRIX, BENCHMARK = "matrix", "benchmark"
 VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 # Parameters of filters.
@@ -38,11 +38,9 @@ FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "sinc
 _ROWS, _SORTED = ("first",), ("first", "sort", "order")
 _MOST = 50
 # Parameters that change only what is below the first row of widgets.
-BELOW_MATRIX = ("reference", "find", "sort", "order", "first", "pin", "hide", "papers", *FILTERS)
+BELOW_MATRIX = ("reference", "find", "papers", *OF_ROWS, *FILTERS)
 # What clicks in the table may change.
-ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *FILTERS)
-# Page that a click opens, by the parameter that it sets.
-PAGES = {"method": "method.py", "runs": "question.py"}
+ACTS = ("view", "board", "metric", *OF_ROWS, *FILTERS)
 # User's choices for the functions of `leaderboard.read_boards`: experiment, setting, metric family and metric.
 _Scope = tuple[Source, str | None, str, str, str]
 
@@ -53,7 +51,7 @@ def render(at: Source) -> None:
     if _view(at) == MATRIX:
         _matrix(at)
     elif (chosen := choose(at)) is not None:
-        state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
+        state.fragment(BELOW, lambda: read.source() != chosen.at, lambda: _below(chosen))
         widgets.refresh_while_running(chosen.at, chosen.experiment, chosen.runs)
 
 
@@ -80,8 +78,8 @@ def _below(chosen: Chosen) -> None:
     with focus_column:
         focus = state.select("Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("sort", "order"))
     with reference_column:
-        usual = read.reference_of(chosen.at, chosen.experiment, chosen.methods)
-        base = widgets.choose_reference(chosen.methods, usual or NO_REFERENCE)
+        able = list(dict.fromkeys(run.method for run in chosen.runs if run.kind != "control"))
+        base = widgets.choose_reference(able, read.reference_of(chosen.at, chosen.experiment, able) or NO_REFERENCE)
     with find_column:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
         papers = widgets.choose_papers()
@@ -108,7 +106,7 @@ def _below(chosen: Chosen) -> None:
         offer("ragmeter-benchmark", texts)
     shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
     with left:
-        st.page_link("question.py", label="Look at single questions", icon=":material/quiz:", query_params=shared)
+        st.page_link(page("question"), label="Look at single questions", icon=":material/quiz:", query_params=shared)
         permalink()
 
 
@@ -139,7 +137,7 @@ def _matrix(at: Source) -> None:
         own = {} if family == COST else {OWN: "each dataset's own"}
         labels = {item: item if family == COST else formats.metric_label(item, options) for item in options}
         measure = state.select("Metric", "measure", own | labels, resets=_SORTED)
-    state.fragment(BELOW_MATRIX, lambda: read.source() != at)(lambda: _below_matrix((at, experiment, setting, family, measure)))
+    state.fragment(BELOW_MATRIX, lambda: read.source() != at, lambda: _below_matrix((at, experiment, setting, family, measure)))
     widgets.refresh_while_running(at, experiment, known.running)
 
 
@@ -213,7 +211,7 @@ def show_table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -
 
 def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]], None]:
     """Return what a click in the table does; its rows know neither the other pinned and hidden rows nor a run's metric."""
-    act, pinned = state.act(ACTS, PAGES), [row.key for row in part.pinned]
+    act, pinned = state.act(ACTS, {"method": page("method"), "runs": page("question")}), [row.key for row in part.pinned]
 
     def clicked(action: Mapping[str, str | None]) -> None:
         changes = dict(action)
@@ -306,7 +304,3 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
 
 def _several(label: str, name: str, known: Mapping[str, str]) -> None:
     several(label, name, list(known), (), least=0, most=_MOST, show=lambda key: known[key], resets=_ROWS)
-
-
-if __name__ == "__main__":
-    draw_page("board")

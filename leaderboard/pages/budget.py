@@ -9,7 +9,6 @@ from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
 from leaderboard.elements.nodes import button, el, message, section
 from leaderboard.elements.nodes import note as small
-from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import budget
 from leaderboard.widgets import Chosen, as_page, bar, choose
@@ -29,7 +28,7 @@ def render(at: Source) -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
     chosen = choose(at)
     if chosen is not None:
-        state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
+        state.fragment(BELOW, lambda: read.source() != chosen.at, lambda: _below(chosen))
 
 
 def _below(chosen: Chosen) -> None:
@@ -84,7 +83,3 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     scale = scale_of(metric, chosen.definitions)
     draw(budget.curve_chart(curves, axis, metric, scale), "compression-chart", "ragmeter-compression")
     show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")
-
-
-if __name__ == "__main__":
-    draw_page("budget")

@@ -17,7 +17,7 @@ from leaderboard.elements.marks import doubt_marks, row_marks, status_badge
 from leaderboard.elements.nodes import Node, aside, button, el, line_of_facts, named, note, section
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, tested_cell, value_cell
-from leaderboard.pages import draw_page
+from leaderboard.pages import page
 from leaderboard.read import Source
 from leaderboard.widgets import Chosen, as_page, bar, choose, several
 from results.boards.compare import Comparison, Pair, Slice
@@ -138,7 +138,7 @@ def _show_differences(result: Comparison, shown: Scale) -> None:
     def opened(action: Mapping[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in result.questions}:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric", "runs")}
-            state.open_page("question.py", {**shared, "question": question})
+            state.open_page(page("question"), {**shared, "question": question})
 
     show(section(title, position, draw_differences(result, listed, shown)), "apart", opened)
     with st.container(horizontal=True):
@@ -310,7 +310,3 @@ def scatter(result: Comparison, first: int, second: int, shown: Scale) -> tuple[
     label = "Scores of one run against the other's, one mark for each pair of scores that occurs"
     table = (x_name, y_name, "questions", "example"), rows
     return bubbles(marks, f"{x_name}, {shown.unit}", f"{y_name}, {shown.unit}", label, table), sides
-
-
-if __name__ == "__main__":
-    draw_page("compare")

@@ -15,7 +15,6 @@ from leaderboard.drawing import permalink, show, tell, together
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, link, named, note, prose, section
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table
-from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.widgets import as_page
 from results.store.answer_queries import Passage
@@ -164,7 +163,3 @@ def _passage(identifier: str, passage: Passage | None) -> Node:
         return note(f"{identifier}: not among the stored passages")
     text = passage.text if len(passage.text) <= _LONGEST else passage.text[:_LONGEST] + " …"
     return el("div", el("strong", passage.title) if passage.title else None, el("p", text))
-
-
-if __name__ == "__main__":
-    draw_page("dataset")

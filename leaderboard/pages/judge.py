@@ -12,7 +12,6 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, badge, el, facts, flat, message, named, note, prose, section, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, value_cell
-from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.widgets import as_page, bar
@@ -51,22 +50,17 @@ def render(at: Source) -> None:
         checks = [(board, controls(board, read.definitions(at), measures)) for board in read.judged_boards(at, judge)]
         parts = [part for board, check in checks if check is not None for part in (note(_on(board)), check)]
         show(section(_CONTROLS, *parts or [_no_controls()]), "controls")
-    show(_trust(at, result), "trust")
-    permalink()
-
-
-def _trust(at: Source, result: JudgeCard) -> Node:
     biased = biases(result)
     runs = [run for group in read.run_groups(at, None) for run in group]
     people = corrected(result.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
-    return el(
-        "div",
+    trust = (
         card(result),
         biased and section("Consistency and biases", biased),
         section("Agreement", agreement(result)),
         people and section("Compared with people", people),
-        cls="stack",
     )
+    show(el("div", *trust, cls="stack"), "trust")
+    permalink()
 
 
 def _on(board: Board | BattleBoard) -> str:
@@ -257,7 +251,3 @@ def controls(board: Board, definitions: Definitions, measures: Mapping[str, str]
         None if flags else note(checked({row.run.method_id for row in judged})),
         cls="stack",
     )
-
-
-if __name__ == "__main__":
-    draw_page("judge")

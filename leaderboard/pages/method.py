@@ -15,31 +15,13 @@ import streamlit as st
 from leaderboard import read as source
 from leaderboard import state
 from leaderboard.drawing import draw, permalink, show, tell, together
-from leaderboard.elements import formats
+from leaderboard.elements import formats, nodes
 from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families, scale_of
-from leaderboard.elements.marks import doubt_marks, outcome_badge, row_marks, status_badge
-from leaderboard.elements.nodes import (
-    Node,
-    aside,
-    badge,
-    button,
-    el,
-    facts,
-    flat,
-    fold,
-    fold_facts,
-    is_web_address,
-    link,
-    message,
-    named,
-    note,
-    prose,
-    section,
-    show_value,
-)
+from leaderboard.elements.marks import OUTCOMES, doubt_marks, row_marks, status_badge
+from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, fold_facts, link, named, note, prose, section, show_value
 from leaderboard.elements.pictures import Picture, Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table, value_cell
-from leaderboard.pages import draw_page
+from leaderboard.pages import page
 from leaderboard.read import Source
 from leaderboard.widgets import as_page, bar
 from results.boards.systems import contaminated_by
@@ -106,7 +88,7 @@ def _show_results(at: Source, runs: list[RunRow], metrics: list[str]) -> None:
     title = "Results on every board"
     if not runs:
         text = "Only checkpoints of it are registered."
-        show(section(title, message("It has not run yet", text, ("ragmeter run EXPERIMENT.yaml",))), "message")
+        show(section(title, nodes.message("It has not run yet", text, ("ragmeter run EXPERIMENT.yaml",))), "message")
         return
     result = source.results_of(at, runs, metrics)
     learned = source.method_cards(at), source.checkpoints_by_hash(at)
@@ -119,7 +101,7 @@ def _show_results(at: Source, runs: list[RunRow], metrics: list[str]) -> None:
     if (spent := costs(result)) is not None:
         show(section("Time and tokens per question", spent), "costs")
     if (settings := options(runs)) is not None:
-        show(fold("Options of its runs, for all components", "", settings, key="options-fold"), "options")
+        show(nodes.fold("Options of its runs, for all components", "", settings, key="options-fold"), "options")
 
 
 def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]) -> None:
@@ -145,7 +127,7 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
         axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"
         draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
-    show(timeline_table(points, values, metric, definitions), "timeline", state.act((), {"runs": "compare.py"}))
+    show(timeline_table(points, values, metric, definitions), "timeline", state.act((), {"runs": page("compare")}))
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
@@ -186,7 +168,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         ("Name", f"{name or method}, version {version}" if version else name or method),
         ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
         ("Contact", str(sent.get("contact") or "")),
-        ("URL", link(url, url) if is_web_address(url) else url),
+        ("URL", link(url, url) if nodes.is_web_address(url) else url),
         ("Paper", paper(str(about.get("paper") or "")) or "none given"),
         ("Parameters", ", ".join(filter(None, (size, formats.weights(about.get("open_weights"), number))))),
         ("License", str(about.get("license") or "")),
@@ -198,14 +180,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         note("Submitted; its description is the submitter's and was not verified."),
         *(el("p", *prose(part)) for part in paragraphs),
         facts(rows),
-        *(
-            fold_facts(
-                f"The whole card and its findings, for {run.dataset} · {run.setting}",
-                [(key, show_value(value)) for key, value in flat(run.card)],
-                f"sent-{run.run}",
-            )
-            for run in runs
-        ),
+        *(fold_facts(f"The whole card and its findings, for {run.dataset} · {run.setting}", run.card, f"sent-{run.run}") for run in runs),
         cls="stack",
     )
 
@@ -244,7 +219,7 @@ def paper(text: str | None) -> Node | str:
 
 def options(runs: Sequence[RunRow]) -> Node | None:
     """Build the table of options: those that all runs share, and those that differ; None without options."""
-    described = [(run.method, dict(flat(run.description))) for run in runs]
+    described = [(run.method, dict(nodes.flat(run.description))) for run in runs]
     rows = []
     for key in dict.fromkeys(key for _, options in described for key in options):
         values: dict[str, dict[str, None]] = {}
@@ -398,12 +373,12 @@ def _gate(point: TimelinePoint, metric: str, definitions: Definitions) -> Node |
     """Return the outcome on the metric; if the gate used only other metrics, their outcome with the metric's name."""
     decided = outcome_of(point.decided, metric)
     shown = [decided] if decided else [*{item.metric: item for item in reversed(point.decided)}.values()]
-    tips = (
-        f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC: baseline {shortened(item.baseline)}, tolerated loss "
-        f"{scale_of(item.metric, definitions).value(item.margin)}, {counted(item.n, 'question')}"
-        for item in shown
-    )
-    return el("span", *(outcome_badge(item.outcome, tip) for item, tip in zip(shown, tips, strict=True))) if shown else None
+    badges = []
+    for item in shown:
+        when = f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC: baseline {shortened(item.baseline)}"
+        lost = f"tolerated loss {scale_of(item.metric, definitions).value(item.margin)}, {counted(item.n, 'question')}"
+        badges.append(badge(item.outcome, OUTCOMES.get(item.outcome, ""), f"{when}, {lost}"))
+    return el("span", *badges) if shown else None
 
 
 def chart_points(points: Sequence[TimelinePoint], values: Values, metric: str, definitions: Definitions, name: str) -> list[Point]:
@@ -420,7 +395,3 @@ def chart_points(points: Sequence[TimelinePoint], values: Values, metric: str, d
         item = point_of(series, float(point.number), value, scale, point.revision)
         drawn.append(replace(item, shown="; ".join((item.shown, *words))))
     return drawn
-
-
-if __name__ == "__main__":
-    draw_page("method")

@@ -14,12 +14,13 @@ from leaderboard import read, state
 from leaderboard.drawing import permalink, show, tell
 from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import aside, el
-from leaderboard.pages import draw_page
+from leaderboard.elements.passage import key
 from leaderboard.read import Source, store_of
 from leaderboard.views import question
 from leaderboard.widgets import Chosen, as_page, bar, choose, several
 from results.boards.names import run_labels
 from results.judging import judgments
+from results.store import records
 from results.store.answer_queries import QuestionRow
 from results.store.queries import RunRow
 
@@ -50,7 +51,12 @@ def render(at: Source) -> None:
         tell("No question matches", "Shorten the search, or turn off a filter.")
         state.settle("question", "")
         return
-    position = _position(rows, result)
+    matching = [rows[number].question for number in result]
+    query = state.read("question", matching[0])
+    position = matching.index(query) if query in matching else 0
+    if query != matching[position]:
+        state.miss("question", query, matching[position])
+    state.settle("question", matching[position])
     # On a phone the second column, with the main content, comes first.
     with st.container(key="split-questions"):
         left, right = st.columns([1, 2.6], gap="medium")
@@ -121,17 +127,6 @@ def _scores(chosen: Chosen, metric: str) -> dict[str, NDArray[np.float64]]:
     return read.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
 
 
-def _position(rows: Sequence[QuestionRow], results: Sequence[int]) -> int:
-    """Return the index of the URL's question among the filtered ones; 0 if it is not among them."""
-    names = [rows[number].question for number in results]
-    query = state.read("question", names[0])
-    position = names.index(query) if query in names else 0
-    if query != names[position]:
-        state.miss("question", query, names[position])
-    state.settle("question", names[position])
-    return position
-
-
 def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], position: int, metric: str, runs: Sequence[RunRow]) -> None:
     def go(to: int) -> None:
         state.write(question=rows[results[to]].question)
@@ -145,7 +140,7 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
     columns = _scores(chosen, metric)
     scored = {run.run: run.method for run in runs if (run.kind != "control" or runs is not chosen.runs) and run.run in columns}
     names = dict(islice(scored.items(), MOST_SQUARES))
-    scores = {run: [_or_none(columns[run][number]) for number in page] for run in names}
+    scores = {run: [None if np.isnan(value) else float(value) for value in columns[run][page]] for run in names}
     of_all = f" of {len(rows):,}" if len(results) < len(rows) else ""
     index = f"{position + 1:,} of {len(results):,} questions{of_all and f' (filtered{of_all})'}"
     whose = f"the first {len(names)} of {len(scored):,} methods, " if len(names) < len(scored) else ""
@@ -181,7 +176,7 @@ def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metr
         question.answer_table(row, passages, answers, shown_runs, metrics, chosen.definitions, read.DEPTH),
         question.gold_passages(row, passages),
         el("h3", "Ranked evidence", cls="section"),
-        question.marks(row),
+        key(sentences=bool(row.supporting_facts), answers=bool(records.informative_golds(row.golds))),
         *(
             question.evidence(row, answer, passages, cutoffs[answer.run], opened=number < _OPENED)
             for number, answer in enumerate(a for a in answers if a.evidence)
@@ -194,10 +189,6 @@ def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metr
         question.conversation(judgments.conversations(store_of(chosen.at), [call]).get(call), whose[call]) if call else None,
     ]
     show(el("div", *shown, cls="stack"), "detail", state.act((question.CALL, "calls")))
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def hops_of(rows: Sequence[QuestionRow]) -> list[str]:
@@ -250,7 +241,3 @@ def worst_of(definition: Mapping[str, Any]) -> float | None:
     """Return the metric's worst value; None if it is unbounded on that side."""
     value = definition.get("low" if definition.get("higher_is_better", True) else "high")
     return None if value is None else float(value)
-
-
-if __name__ == "__main__":
-    draw_page("question")

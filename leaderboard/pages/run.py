@@ -10,7 +10,7 @@ from leaderboard import read, state
 from leaderboard.drawing import permalink, show, tell, together
 from leaderboard.elements.formats import ALL_RUNS, board_key
 from leaderboard.elements.nodes import el, note, section
-from leaderboard.pages import draw_page
+from leaderboard.pages import page
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, show_running
@@ -49,7 +49,10 @@ def render(at: Source) -> None:
             ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
         )
         return
-    _live(at)
+    show(section("Running now"), "live-title")
+    active = bool(running(store_of(at)))
+    # The store is polled less often while nothing runs.
+    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at, active)
     run = _list(at, every)
     if run is None:
         return
@@ -59,13 +62,6 @@ def render(at: Source) -> None:
     show(section(title, made, diff_view.weights(used), *diff_view.folds(run)), "made")
     _differences(at, run, every)
     permalink()
-
-
-def _live(at: Source) -> None:
-    """Show runs in progress; polls the store, and less often while nothing runs."""
-    show(section("Running now"), "live-title")
-    active = bool(running(store_of(at)))
-    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at, active)
 
 
 def _look(at: Source, active: bool) -> None:
@@ -100,32 +96,29 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
         tell("No run matches", "Choose another experiment or state.")
         return None
     ids = [run.run for run in results]
-    chosen = state.pick("run", ids, ids[0], shortened)
-    start = _start(len(results), ids.index(chosen))
-    show(diff_view.listing(results[start : start + PAGE], chosen), "list", state.act(("run",)))
-    _turn(start, len(results))
-    return results[ids.index(chosen)]
-
-
-def _start(count: int, chosen: int) -> int:
-    """Return the offset of the listed page: the URL's, else that of the chosen run."""
-    start = min(state.number("from", chosen), count - 1) // PAGE * PAGE
+    chosen, count = state.pick("run", ids, ids[0], shortened), len(results)
+    # The listed page is the URL's, else that of the chosen run.
+    start = min(state.number("from", ids.index(chosen)), count - 1) // PAGE * PAGE
     state.settle("from", str(start))
-    return start
-
-
-def _turn(start: int, count: int) -> None:
-    if count <= PAGE:
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        for name, to in (("Newer", start - PAGE), ("Older", start + PAGE)):
-            st.button(name, key=name.lower(), disabled=not 0 <= to < count, on_click=lambda to=to: state.write(**{"from": str(to)}))
-    show(note(f"{start + 1:,}–{min(start + PAGE, count):,} of {count:,}"), "place")
+    show(diff_view.listing(results[start : start + PAGE], chosen), "list", state.act(("run",)))
+    if count > PAGE:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            for name, to in (("Newer", start - PAGE), ("Older", start + PAGE)):
+                st.button(name, key=name.lower(), disabled=not 0 <= to < count, on_click=state.write, kwargs={"from": str(to)})
+        show(note(f"{start + 1:,}–{min(start + PAGE, count):,} of {count:,}"), "place")
+    return results[ids.index(chosen)]
 
 
 def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     show(section("Differences from another run"), "diff-title")
-    near, query = _nearest(run, every), state.read("with")
+    query = state.read("with")
+
+    def distance(item: RunRow) -> tuple[bool, bool]:
+        same_data = item.dataset_fingerprint == run.dataset_fingerprint
+        return not (same_data and (item.setting, item.seed) == (run.setting, run.seed)), not same_data
+
+    # First those of the same board, then those on the same data, then the rest.
+    near = sorted((item for item in every if item.run != run.run), key=distance)
     # Any run may be asked for by the address.
     others = {item.run: item for position, item in enumerate(near) if position < NEAREST or item.run == query}
     labels = {NONE: "choose a run"} | {
@@ -149,18 +142,4 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
         show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
     if board_key(run) == board_key(others[second]):
         shared = {"experiment": ALL_RUNS, "board": board_key(run), "runs": f"{run.run},{second}"}
-        st.page_link("compare.py", label="Compare them question by question", icon=":material/compare_arrows:", query_params=shared)
-
-
-def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
-    """Return the other runs: first those of the same board, then those on the same data, then the rest."""
-
-    def distance(item: RunRow) -> tuple[bool, bool]:
-        same_data = item.dataset_fingerprint == run.dataset_fingerprint
-        return not (same_data and (item.setting, item.seed) == (run.setting, run.seed)), not same_data
-
-    return sorted((item for item in every if item.run != run.run), key=distance)
-
-
-if __name__ == "__main__":
-    draw_page("run")
+        st.page_link(page("compare"), label="Compare them question by question", icon=":material/compare_arrows:", query_params=shared)

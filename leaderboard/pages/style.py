@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 
 from leaderboard import read, state
@@ -10,11 +9,10 @@ from leaderboard.drawing import draw, explain, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better
 from leaderboard.elements.nodes import note, section
-from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import style
 from leaderboard.widgets import as_page, bar
-from results.boards.style import CurveTable, GapTable, Over
+from results.boards.style import Over
 from results.errors import UserError
 
 OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by number of passages for the reader"}
@@ -45,28 +43,17 @@ def render(at: Source) -> None:
     with right:
         labels = {metric: formats.metric_label(metric, known) for metric in known}
         metric = state.select("Metric", "metric", labels) if known else ""
-    _gaps([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
-    for over, drawn in curves.items():
-        _curves([table for table in drawn if table.metric == metric], over)
-    permalink()
-
-
-def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
-    for number, table in enumerate(tables):
+    upwards = higher_is_better(metric, read.definitions(at))
+    for number, table in enumerate(table for table in tables if table.metric == metric):
         seed = f" · seed {table.seed}" if table.seed else ""
         show(section(f"Style gaps on {table.base} · {table.setting}{seed}", style.average(table)), f"average-{number}")
         draw(style.gap_chart(table), f"gap-chart-{number}", "ragmeter-style")
         show(style.gaps(table, higher_is_better=upwards), f"gaps-{number}")
         show(note(style.gaps_note(table)), f"gap-note-{number}")
-
-
-def _curves(tables: Sequence[CurveTable], over: Over) -> None:
-    for number, table in enumerate(tables):
-        title = note(table.title)
-        show(title if number else section(OVER[over], title), f"curve-title-{over}-{number}")
-        draw(style.curve_chart(table, OVER[over]), f"curve-chart-{over}-{number}", "ragmeter-style")
-        show(style.curve_table(table, f"curve-scroll-{over}-{number}"), f"curve-{over}-{number}")
-
-
-if __name__ == "__main__":
-    draw_page("style")
+    for over, drawn in curves.items():
+        for number, curve in enumerate(curve for curve in drawn if curve.metric == metric):
+            title = note(curve.title)
+            show(title if number else section(OVER[over], title), f"curve-title-{over}-{number}")
+            draw(style.curve_chart(curve, OVER[over]), f"curve-chart-{over}-{number}", "ragmeter-style")
+            show(style.curve_table(curve, f"curve-scroll-{over}-{number}"), f"curve-{over}-{number}")
+    permalink()

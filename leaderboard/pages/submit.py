@@ -19,7 +19,7 @@ from leaderboard.elements.nodes import Node, aside, badge, el, line_of_facts, me
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
 from leaderboard.intake import UPLOAD_MIB, Draft, Verdict
 from leaderboard.matrix.rows import ranked_families
-from leaderboard.pages import draw_page
+from leaderboard.pages import page
 from leaderboard.read import Source, store_of
 from leaderboard.widgets import as_page
 from results.boards.board import Board, Row, board
@@ -145,7 +145,7 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
 
 
 def _forget() -> None:
-    """Discard the checked"""
+    """Discard the checked submission."""
     checked = st.session_state.pop(_CHECKED, None)
     if checked is not None and checked.draft is not None:
         checked.draft.discard()
@@ -159,7 +159,7 @@ def _result(at: Source, checked: _Checked, draft: Draft, verdict: Verdict) -> No
         show(result, "findings")
     if verdict.notes:
         show(el("ul", *(el("li", *prose(note)) for note in verdict.notes), cls="note"), "notes")
-    if not verdict.ok:
+    if not report["ok"]:
         return
     metric = _preview(at, verdict)
     waits = intake.waits_for_approval()
@@ -225,7 +225,7 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
         text = f"{what}, marked as {run.origin} until the method was also run here."
         show(message(f"{run.method} is on the board", text, (f"ragmeter submit verify {run.short}",)), "stored")
         position = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
-        st.page_link("board.py", label="Open the board", icon=":material/leaderboard:", query_params=position)
+        st.page_link(page("board"), label="Open the board", icon=":material/leaderboard:", query_params=position)
     else:
         reason = f" ({item.reason})" if item.reason else ""
         show(message(f"{run.method} is {item.status}{reason}", f"{what}. The table below shows its status.", ()), "stored")
@@ -343,7 +343,3 @@ def _theirs(row: Row, first: str, metrics: Sequence[str]) -> _Entry:
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
     ranked = row.run.may_win and first in row.cells and not row.cells[first].apart
     return named(row.run.method, *marks), worth[first]["value"] if ranked else None, worth
-
-
-if __name__ == "__main__":
-    draw_page("submit")

@@ -10,7 +10,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import metric_name, scale_of
 from leaderboard.elements.marks import control_badge
 from leaderboard.elements.nodes import Node, aside, badge, button, el, fold, named, note
-from leaderboard.elements.passage import PassageText, key, marked, passage_text
+from leaderboard.elements.passage import PassageText, marked, passage_text
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
 from results.boards.tables import minus
 from results.judging.judgments import Conversation, Verdict
@@ -151,11 +151,6 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
     return fold(f"Read the gold passages ({len(shown)})", "", el("ol", *shown, cls="passages"), key=f"gold-{row.question}")
 
 
-def marks(row: QuestionRow) -> Node | None:
-    """Build the legend of the marks in the evidence; None if nothing can be marked."""
-    return key(sentences=bool(row.supporting_facts), answers=bool(records.informative_golds(row.golds)))
-
-
 def cutoffs(run: RunRow, metric: str) -> dict[int, str]:
     """Return the cutoffs in a ranking, by rank: the metric's k, and the number of passages that the reader receives."""
     results: dict[int, str] = {}
@@ -269,11 +264,11 @@ def _call(call: Call, number: int, key: str) -> Node:
 
 
 def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool, opened: bool) -> Node:
-    gold = item.gold
+    gold, beginning = item.gold, [*marked(text.text, text.answers, 0, min(_BEGINNING, len(text.text)))]
     at = f"{run}-{row.question}-{item.rank}"
     head = [
         el("span", str(item.rank), cls="rank"),
-        el("span", *(_title(item.title, golds) if item.title else _beginning(text) or [item.id]), cls="title"),
+        el("span", *(_title(item.title, golds) if item.title else beginning or [item.id]), cls="title"),
         badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
         el("span", "has answer", cls="badge answer", title="It contains an accepted answer") if holds else None,
         el("span", minus(f"{item.score:.4g}"), cls="score", title="The method's own score"),
@@ -288,11 +283,6 @@ def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, gold
 
 def _title(title: str, golds: tuple[str, ...]) -> list[Node | str]:
     return list(marked(title, records.positions(title, golds), 0, len(title)))
-
-
-def _beginning(text: PassageText) -> list[Node | str]:
-    """Return the first words of a passage, as its title."""
-    return list(marked(text.text, text.answers, 0, min(_BEGINNING, len(text.text))))
 
 
 def question_list(

@@ -12,7 +12,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, scale_of
 from leaderboard.elements.marks import SOURCES, doubt_marks, row_marks, status_badge
-from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
+from leaderboard.elements.nodes import Node, aside, button, el, facts, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, tested_cell, value_cell
 from results.boards.diff import Diff, Number, Setting
 from results.store.checkpoints import Checkpoint
@@ -239,11 +239,7 @@ def folds(run: RunRow) -> list[Node]:
         ("Machine, versions and code", run.environment),
         ("Card of the submission", run.card or {}),
     ]
-    return [
-        fold_facts(title, [(key, show_value(inner)) for key, inner in flat(value)], f"fold-{number}", opened=number == 0)
-        for number, (title, value) in enumerate(parts)
-        if value
-    ]
+    return [fold_facts(title, value, f"fold-{number}", opened=number == 0) for number, (title, value) in enumerate(parts) if value]
 
 
 def sources(runs: Sequence[RunRow]) -> Node:

@@ -24,7 +24,6 @@ from tests.support.nodes import from_json
 
 HERE = Path(__file__).parent
 APP = Path(pages.__file__).with_name("app.py")
-FILES = {address or "board": file for file, _, _, address in pages.PAGES}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -171,10 +170,17 @@ class App:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RAGMETER_STORE", str(HERE / "none"))
                 self.test.run()
-            self.test.switch_page(f"{FILES[page]}.py")
+            self.switch(page)
             for name, value in parameters.items():
                 self.test.query_params[name] = value
         self.test.run()
+        return self
+
+    def switch(self, page: str) -> App:
+        from streamlit.util import calc_hash
+
+        # `AppTest.switch_page` knows only pages that are files.
+        self.test._page_hash = calc_hash(page)
         return self
 
     def part(self, key: str) -> Node:

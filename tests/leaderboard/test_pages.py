@@ -188,7 +188,7 @@ def test_question_outside_the_filter_is_replaced_by_the_first(app: Start, filled
 def test_pages_share_the_chosen_experiment(app: Start, filled: Path) -> None:
     page = app(filled).open().choose("Experiment", "open corpus")
     page.test.query_params.clear()
-    page.test.switch_page("question.py").run()
+    page.switch("questions").test.run()
     assert page.query["experiment"] == "open corpus"
 
 

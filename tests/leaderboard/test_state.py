@@ -27,7 +27,7 @@ class Part:
         params = SimpleNamespace(to_dict=lambda: dict(self.query))
         streamlit = SimpleNamespace(fragment=self._fragment, query_params=params, session_state=self.session, rerun=self._rerun)
         monkeypatch.setattr(state, "st", streamlit)
-        state.fragment(("sort",), lambda: self.stale)(lambda: self.drawn.append(state.settle("sort", self.query["sort"])))
+        state.fragment(("sort",), lambda: self.stale, lambda: self.drawn.append(state.settle("sort", self.query["sort"])))
 
     def _fragment(self, draw: Callable[[], None]) -> Callable[[], None]:
         self.again = draw
@@ -76,7 +76,7 @@ def test_everything_else_redraws_the_whole_page(part: Part, happen: Callable[[An
 def test_whole_page_draws_its_part_once_whatever_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     part = Part(monkeypatch)
     change_other(part)
-    state.fragment(("sort",), lambda: True)(lambda: part.drawn.append("anew"))
+    state.fragment(("sort",), lambda: True, lambda: part.drawn.append("anew"))
     assert part.drawn == ["rank", "anew"]
 
 

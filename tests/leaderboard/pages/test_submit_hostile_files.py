@@ -38,7 +38,7 @@ def refused(sent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         draft = Draft(predictions, card)
         try:
             verdict = hand_over(draft, sent.folder, keep=True)
-            assert not verdict.ok
+            assert not verdict.report["ok"]
             assert verdict.run is None
             response = " ".join(str(item) for item in verdict.report["findings"])
         except UserError as error:

@@ -24,9 +24,13 @@ Act = Callable[[Mapping[str, str | None]], None]
 _group: ContextVar[list[tuple[str, list[Any], Act | None]] | None] = ContextVar("group", default=None)
 
 
-def show(node: Node, key: str, act: Act | None = None) -> None:
-    """Render a tree of elements; `act` is called before the next rerun with the `action` of the clicked element."""
-    _show(node.to_json(), key, act)
+def show(part: Node | list[Any], key: str, act: Act | None = None) -> None:
+    """Render a tree, also if serialized; `act` is called before the next rerun with the `action` of the clicked element."""
+    tree, group = part.to_json() if isinstance(part, Node) else part, _group.get()
+    if group is None:
+        _mount(tree, key, {"": act})
+    else:
+        group.append((key, tree, act))
 
 
 @contextmanager
@@ -50,18 +54,10 @@ def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """Render a chart at full width; nothing without one. With `name`, the base name of its files, it has download buttons."""
     if drawing is None:
         return
-    _show(framed(drawing), key, None)
+    show(framed(drawing), key)
     if name:
         with st.container(horizontal=True, horizontal_alignment="right"):
             offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
-
-
-def _show(tree: list[Any], key: str, act: Act | None) -> None:
-    group = _group.get()
-    if group is None:
-        _mount(tree, key, {"": act})
-    else:
-        group.append((key, tree, act))
 
 
 def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:

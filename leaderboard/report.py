@@ -96,19 +96,11 @@ def as_json(document: Any, *, indent: int | None = None) -> str:
     return text
 
 
-def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
-    """Yield the report's sections behind the tables (style gaps, compression, win rates, provenance), each a heading and a table."""
-    yield from _styles(store, experiment, definitions)
-    for board in results:
-        yield from _compression(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
-    yield from _battles(store, experiment)
-
-
-def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator[Node]:
+def styles(store: Store, experiment: str, definitions: Definitions) -> Iterator[Node]:
+    """Yield a section for each table of style gaps; none if nothing is asked both formally and in another style."""
     try:
         tables = style_gaps(store, experiment)
     except UserError:
-        # Nothing is asked both formally and in another style.
         return
     for table in tables:
         title = f"What style costs: {formats.metric_label(table.metric)} on {table.base}"
@@ -120,19 +112,18 @@ def _part(title: str, *nodes: Node | None) -> Node:
     return el("div", el("h2", title), *nodes, cls="stack")
 
 
-def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node]:
+def compression(board: Board, metric: str, definitions: Definitions) -> Node | None:
+    """Build the section on what compression saves on a board; None if nothing there compresses."""
     remembers = any(row.cost is not None and row.cost.memory_tokens > 0 for row in board.rows)
-    compresses = remembers or any(row.run.description.get("compressor") for row in board.rows)
-    if not board.metrics or not compresses:
-        return
-    metric = _focus(board, definitions, card)
     curves, full = budget_curves(board, metric), read_in_full(board)
-    if curves:
-        table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
-        yield _part(f"What compression saves: {board_label([row.run for row in board.rows])}", table)
+    if not curves or not (remembers or any(row.run.description.get("compressor") for row in board.rows)):
+        return None
+    table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
+    return _part(f"What compression saves: {board_label([row.run for row in board.rows])}", table)
 
 
-def _battles(store: Store, experiment: str) -> Iterator[Node]:
+def win_rates(store: Store, experiment: str) -> Iterator[Node]:
+    """Yield a section for each board of a pairwise judge."""
     for board in battle_boards(store, queries.runs(store, experiment)):
         criteria = battles.criteria(board)
         if not criteria:
@@ -156,13 +147,10 @@ _AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "latency", "cost": "cos
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
-    """Render an experiment's results as one self-contained HTML page, with tables, charts and data to download.
+    """Render an experiment's results as one self-contained HTML page, to be written as UTF-8, with data to download.
 
     It shows methods against benchmarks; for each board the table, the intervals, and quality against cost; then style gaps,
     compression curves and win rates.
-
-    Returns:
-        The HTML text, to be written as UTF-8.
     """
     results, cards = _read(store, experiment), queries.datasets(store)
     every, definitions, whole, known = results
@@ -172,9 +160,16 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     if whole is not None and len(whole.shown.board.columns) > 1:
         parts += [el("h2", "Methods against benchmarks"), sortable(whole), legend(whole.shown), overall(whole.shown)]
     learned = provenance.cards(store), checkpoints.known_checkpoints(store)
+    ranked: list[tuple[Board, str]] = []
     for board in every:
-        parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}), learned)
-    parts += behind(store, experiment, every, definitions, cards)
+        card = cards.get(board.dataset_fingerprint, {}).get("card", {})
+        if board.metrics:
+            families = ranked_families([row.run for row in board.rows], board.metrics, definitions, card, board.primary)
+            ranked.append((board, families[MAIN][0]))
+            parts += _section(store, *ranked[-1], definitions, learned)
+    parts += styles(store, experiment, definitions)
+    parts += [compression(board, focus, definitions) for board, focus in ranked]
+    parts += win_rates(store, experiment)
     data = {
         "title": f"{experiment} · ragmeter",
         "parts": [part.to_json() if isinstance(part, Node) else part for part in parts if part is not None],
@@ -218,12 +213,9 @@ def _hash(text: str) -> str:
 
 
 def _section(
-    store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any], learned: tuple[Cards, Checkpoints]
+    store: Store, board: Board, focus: str, definitions: Definitions, learned: tuple[Cards, Checkpoints]
 ) -> Iterator[Node | dict[str, Any]]:
     """Yield the parts of a board: trees like those of pages, and one sortable table."""
-    if not board.metrics:
-        return
-    focus = _focus(board, definitions, card)
     better = higher_is_better(focus, definitions)
     bands = {focus: positions(store, board, focus, higher_is_better=better)}
     label = board_label([row.run for row in board.rows])
@@ -268,11 +260,6 @@ def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow],
         )
         table = question.answer_table(row, passages, answers, pair, [focus], definitions, DEPTH)
         yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence informative")
-
-
-def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> str:
-    """Return the metric that ranks a board."""
-    return ranked_families([row.run for row in board.rows], board.metrics, definitions, card, board.primary)[MAIN][0]
 
 
 def offered(drawing: Picture, name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
 from leaderboard.elements.pictures import APART
-from leaderboard.report import behind
+from leaderboard.report import compression
 from leaderboard.views import budget
 from results.boards.board import Board, Row, boards
 from results.boards.budget import UsageCost, budget_curves, cost_intervals, informative_axis, quality_budget, read_in_full, spent
@@ -263,12 +263,12 @@ def test_cost_axis_is_seconds_if_no_method_uses_tokens(made_up: Board) -> None:
     assert informative_axis(retrievers) == "seconds"
 
 
-def test_report_contains_the_compression_section(made_up: Board, filled: Path, synthetic: ModuleType) -> None:
-    store = Store(filled)
-    definitions = score_queries.definitions(store)
-    (node,) = behind(store, synthetic.EXPERIMENT, [compressed(made_up)], definitions, {})
+def test_report_contains_the_compression_section(made_up: Board, filled: Path) -> None:
+    definitions = score_queries.definitions(Store(filled))
+    node = compression(compressed(made_up), F1, definitions)
+    assert node is not None
     assert "What compression saves" in words(node)
     response = words(next(node.find(tag="table")))
     assert all(name in response for name in ("CLaRa 64x", "CLaRa (16x)", "in full", "closed book"))
     assert "bm25" not in response
-    assert list(behind(store, synthetic.EXPERIMENT, [made_up], definitions, {})) == []
+    assert compression(made_up, F1, definitions) is None

@@ -14,7 +14,7 @@ import pytest
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.pages import judge as judge_view
-from leaderboard.report import behind
+from leaderboard.report import win_rates
 from leaderboard.views import battles as battle_view
 from results.boards.board import board, groups
 from results.boards.markup import to_csv
@@ -430,7 +430,7 @@ def test_store_without_judges_explains_how_to_judge(app: Start, filled: Path) ->
 @pytest.mark.slow
 def test_report_contains_the_battle_matrix(judged: Path, battles: BattleBoard, synthetic: ModuleType) -> None:
     store = Store(judged)
-    (node,) = behind(store, synthetic.EXPERIMENT, [], score_queries.definitions(store), {})
+    (node,) = win_rates(store, synthetic.EXPERIMENT)
     assert "Who wins against whom" in words(node)
     assert words(battle_view.rates(battles, "overall")) in words(node)
     assert battle_view.MATRIX_NOTE in words(node)

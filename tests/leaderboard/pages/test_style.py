@@ -16,7 +16,7 @@ from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
 from leaderboard.elements.pictures import Point, plot
-from leaderboard.report import behind
+from leaderboard.report import styles
 from leaderboard.views import style
 from methods.api import Prediction
 from results.boards.style import GapTable, style_curves, style_gaps
@@ -181,7 +181,7 @@ def test_experiment_without_formal_candidates_explains_what_to_run(app: Start, t
 @pytest.mark.slow
 def test_report_contains_the_style_section(styles_store: Path, table: GapTable) -> None:
     store = Store(styles_store)
-    (node,) = behind(store, "restyled", [], score_queries.definitions(store), {})
+    (node,) = styles(store, "restyled", score_queries.definitions(store))
     assert "What style costs" in words(node)
     drawn = next(node.find(tag="table"))
     assert words(drawn) == words(next(style.gaps(table).find(tag="table")))

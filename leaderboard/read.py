@@ -47,8 +47,6 @@ STORE_VARIABLE = "RAGMETER_STORE"
 EXPERIMENT_VARIABLE = "RAGMETER_EXPERIMENT"
 """Environment variable of the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
 DEFAULT_FOLDER = "ragmeter-store"
-DEPTH = 20
-"""Ranks of evidence shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +138,16 @@ def store_of(at: Source) -> Store:
 def kept(
     query: Callable[Concatenate[Store, P], R], most: int = 8, *, shared: bool = False, wait: str = ""
 ) -> Callable[Concatenate[Source, P], R]:
-    """Return a cached query; `shared`: readers share one answer, which must not be changed, rather than have a copy each."""
+    """Return a query whose results are cached; `shared`: readers share one, which must not be changed, instead of a copy each."""
 
     @wraps(query)
     def ask(at: Source, *args: P.args, **options: P.kwargs) -> R:
         return query(store_of(at), *args, **options)
 
     cache: Any = st.cache_resource if shared else st.cache_data
-    cached = cache(show_spinner=wait or False, max_entries=most, hash_funcs={RunRow: lambda run: (run.run, run.experiment)})(ask)
+    # They name a run in one version of the store: its long documents need not be hashed.
+    hashed = {RunRow: lambda run: (run.run, run.experiment, run.method)}
+    cached = cache(show_spinner=wait or False, max_entries=most, hash_funcs=hashed)(ask)
     return cast(Callable[Concatenate[Source, P], R], cached)
 
 

@@ -120,6 +120,10 @@ class Setting:
     running: tuple[RunRow, ...]
 
 
+Scope = tuple[str | None, str, str, str]
+"""Experiment (None: all runs), setting, metric family and metric of the matrix page."""
+
+
 @dataclass(frozen=True)
 class Entrants:
     """Columns, systems and available filters of the matrix page."""
@@ -184,8 +188,9 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
-def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
+def entrants(at: Source, scope: Scope) -> Entrants:
     """Return the columns and systems of the matrix for the chosen metric."""
+    experiment, setting, family, measure = scope
     groups = setting_of(at, experiment, setting).groups
     cards, primary = read.datasets(at), read.primary(at, experiment)
     columns = columns_of(groups, _scored(at, _ids(at, experiment)), definitions(at), cards, family, measure, primary)
@@ -212,43 +217,31 @@ def _figures_of(at: Source, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
-def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
-    columns = entrants(at, experiment, setting, family, measure).columns
-    return _figures_of(at, wanted_of(columns, _folded(at, experiment).series))
+def _figures(at: Source, scope: Scope) -> dict[str, Figures]:
+    return _figures_of(at, wanted_of(entrants(at, scope).columns, _folded(at, scope[0]).series))
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
-def _field(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], filters: Filters
-) -> tuple[list[Column], list[System], Mapping[Key, Cell]]:
+def _field(at: Source, scope: Scope, datasets: tuple[str, ...], filters: Filters) -> tuple[list[Column], list[System], Mapping[Key, Cell]]:
     """Return filtered columns and methods with their ranked cells."""
-    result = entrants(at, experiment, setting, family, measure)
+    result, broken = entrants(at, scope), _folded(at, scope[0]).violations
     columns = [column for column in result.columns if column.key in datasets]
     rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
-    figures = _figures(at, experiment, setting, family, measure)
-    broken = _folded(at, experiment).violations
+    figures = _figures(at, scope)
     cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     return columns, rows, cells
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def matrix_of(
-    at: Source,
-    experiment: str | None,
-    setting: str,
-    family: str,
-    measure: str,
-    datasets: tuple[str, ...],
-    filters: Filters,
-    reference: str | None,
+    at: Source, scope: Scope, datasets: tuple[str, ...], filters: Filters, reference: str | None
 ) -> tuple[Shown, list[BoardVerdict]]:
     """Build the overview matrix of the selected systems, and the verdicts on it."""
-    request = experiment, setting, family, measure, datasets, filters, reference
-    read.renew_by(at, lambda latest: matrix_of(latest, *request))
-    columns, rows, cells = _field(at, experiment, setting, family, measure, datasets, filters)
-    figures = _figures(at, experiment, setting, family, measure)
-    board = matrix(columns, rows, figures, cells, costs=_folded(at, experiment).costs, reference=reference)
-    shown = Shown(board, setting_of(at, experiment, setting).names, {**definitions(at), **COSTS}, closest(board))
+    read.renew_by(at, lambda latest: matrix_of(latest, scope, datasets, filters, reference))
+    columns, rows, cells = _field(at, scope, datasets, filters)
+    figures = _figures(at, scope)
+    board = matrix(columns, rows, figures, cells, costs=_folded(at, scope[0]).costs, reference=reference)
+    shown = Shown(board, setting_of(at, *scope[:2]).names, {**definitions(at), **COSTS}, closest(board))
     return shown, matrix_verdicts(board, figures, definitions(at))
 
 
@@ -263,6 +256,7 @@ def prepare() -> None:
         known = setting_of(at, experiment, setting)
         if not known.metrics:
             return
-        rows = entrants(at, experiment, setting, MAIN, OWN).rows
+        scope = experiment, setting, MAIN, OWN
+        rows = entrants(at, scope).rows
         reference = read.reference_of(at, experiment, [row.name for row in rows if not row.control])
-        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference)
+        matrix_of(at, scope, tuple(known.names), Filters(), reference)

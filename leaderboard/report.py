@@ -46,8 +46,8 @@ from results.store.training_data import Cards, Checkpoints
 
 FORMAT = "ragmeter-board"
 VERSION = 2
-MOST_APART, DEPTH = 5, 20
-"""Questions per board, and ranks of their evidence."""
+MOST_APART = 5
+"""Questions per board."""
 _Results = tuple[list[Board], dict[str, dict[str, Any]], Export | None, list[BoardVerdict]]
 """What a report and its JSON document show of an experiment: boards, definitions of metrics, matrix and verdicts."""
 
@@ -250,7 +250,7 @@ def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow],
     yield el("h3", f"{min(MOST_APART, len(positions))} most informative of {len(positions):,} questions on which {both} differ")
     for position in positions[:MOST_APART]:
         row = result.questions[position]
-        answers = answer_queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
+        answers = answer_queries.answers(store, row, [item.run for item in pair], depth=question.DEPTH)
         passages = answer_queries.passages(store, row.evidence)
         evidence = (
             question.evidence(row, answer, passages, question.cutoffs(item, focus), opened=False)
@@ -258,7 +258,7 @@ def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow],
             for answer in answers
             if answer.run == item.run and answer.evidence
         )
-        table = question.answer_table(row, passages, answers, pair, [focus], definitions, DEPTH)
+        table = question.answer_table(row, passages, answers, pair, [focus], definitions)
         yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence informative")
 
 

@@ -101,16 +101,14 @@ def _name(value: Value) -> Node:
     return el("th", *parts, scope="row", cls="stick")
 
 
-def metric_columns(
-    metrics: Sequence[str], definitions: Definitions, of: Callable[[str, Row], Value], among: Collection[str] = ()
-) -> list[Column[Row]]:
-    """Make a column per metric; `among`: ids that the names must distinguish; empty: the names contain versions."""
-    heads = [metric_head(metric, definitions, among) for metric in metrics]
+def metric_columns(metrics: Sequence[str], definitions: Definitions, of: Callable[[str, Row], Value]) -> list[Column[Row]]:
+    """Make a column per metric, with names that distinguish them."""
+    heads = [metric_head(metric, definitions, metrics) for metric in metrics]
     return [Column(name, partial(of, metric), unit, tip, "number") for metric, (name, unit, tip) in zip(metrics, heads, strict=True)]
 
 
 def metric_head(metric: str, definitions: Definitions, among: Collection[str] = ()) -> tuple[str, str, str]:
-    """Return name, unit and explanation of a metric's column; `among` is as for `metric_columns`."""
+    """Return name, unit and explanation of a metric's column; `among`: ids that names must distinguish; empty: versions are named."""
     name, details = formats.metric_name(metric, among)
     direction = "" if formats.higher_is_better(metric, definitions) else "lower is better"
     unit = " · ".join(filter(None, (details, formats.scale_of(metric, definitions).unit, direction)))

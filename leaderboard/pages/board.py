@@ -41,8 +41,6 @@ _MOST = 50
 BELOW_MATRIX = ("reference", "find", "papers", *OF_ROWS, *FILTERS)
 # What clicks in the table may change.
 ACTS = ("view", "board", "metric", *OF_ROWS, *FILTERS)
-# User's choices for the functions of `leaderboard.read_boards`: experiment, setting, metric family and metric.
-_Scope = tuple[Source, str | None, str, str, str]
 
 
 @as_page("board", "Leaderboard")
@@ -137,14 +135,14 @@ def _matrix(at: Source) -> None:
         own = {} if family == COST else {OWN: "each dataset's own"}
         labels = {item: item if family == COST else formats.metric_label(item, options) for item in options}
         measure = state.select("Metric", "measure", own | labels, resets=_SORTED)
-    state.fragment(BELOW_MATRIX, lambda: read.source() != at, lambda: _below_matrix((at, experiment, setting, family, measure)))
+    state.fragment(BELOW_MATRIX, lambda: read.source() != at, lambda: _below_matrix(at, (experiment, setting, family, measure)))
     widgets.refresh_while_running(at, experiment, known.running)
 
 
-def _below_matrix(scope: _Scope) -> None:
+def _below_matrix(at: Source, scope: read_boards.Scope) -> None:
     """Draw reference, search, filters, exports, and the table."""
-    at, experiment, setting, *_ = scope
-    compared, result = bar("compared", [4, 4, 2, 2], align="bottom"), read_boards.entrants(*scope)
+    experiment, setting, *_ = scope
+    compared, result = bar("compared", [4, 4, 2, 2], align="bottom"), read_boards.entrants(at, scope)
     able = [row.name for row in result.rows if not row.control]
     with compared[0]:
         reference = widgets.choose_reference(able, read.reference_of(at, experiment, able) or NO_REFERENCE)
@@ -155,7 +153,7 @@ def _below_matrix(scope: _Scope) -> None:
     datasets = [key for key in labels if key in _known("datasets", labels)] or list(labels)
     with compared[2]:
         papers = draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
-    shown, verdicts = read_boards.matrix_of(*scope, tuple(datasets), passing, reference)
+    shown, verdicts = read_boards.matrix_of(at, scope, tuple(datasets), passing, reference)
     board = shown.board
     part, whole, order = chosen_rows(board, words)
     settings = dict.fromkeys(column.first.setting for column in board.columns)

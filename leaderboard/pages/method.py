@@ -250,7 +250,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
     columns: list[Column[Result]] = [
         Column("Dataset · setting · seed", _benchmark),
         WideColumn("Run as", name),
-        *metric_columns(metrics, definitions, value, metrics),
+        *metric_columns(metrics, definitions, value),
         NumberColumn("Questions", answered, "answered"),
     ]
     return table("All results of this method", "results", rows, columns)

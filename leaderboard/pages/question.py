@@ -161,7 +161,7 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
 
 def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metric: str) -> None:
     runs = tuple(run.run for run in shown_runs)
-    answers = read.answers(chosen.at, row, runs, depth=read.DEPTH)
+    answers = read.answers(chosen.at, row, runs, depth=question.DEPTH)
     passages = read.passages(chosen.at, row.evidence)
     metrics = list(dict.fromkeys([metric, *chosen.families[MAIN]]))
     cutoffs = {run.run: question.cutoffs(run, metric) for run in shown_runs}
@@ -173,7 +173,7 @@ def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metr
     opened = state.pick("calls", ["", *(answer.run for answer in answers if answer.calls_kept)], "")
     shown = [
         question.question(row),
-        question.answer_table(row, passages, answers, shown_runs, metrics, chosen.definitions, read.DEPTH),
+        question.answer_table(row, passages, answers, shown_runs, metrics, chosen.definitions),
         question.gold_passages(row, passages),
         el("h3", "Ranked evidence", cls="section"),
         key(sentences=bool(row.supporting_facts), answers=bool(records.informative_golds(row.golds))),

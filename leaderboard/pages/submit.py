@@ -323,7 +323,7 @@ def preview(report: Mapping[str, Any], worth: Worth, board: Board, metrics: Sequ
     columns: list[Column[_Entry]] = [
         Column("Method", lambda entry: entry[0]),
         NumberColumn("#", rank, tip=tip),
-        *metric_columns(metrics, definitions, value, metrics),
+        *metric_columns(metrics, definitions, value),
     ]
     rows = sorted(entries, key=lambda entry: rank(entry) or len(entries) + 1)
     return table("Preview of the board with the submission", "preview-scroll", rows, columns)

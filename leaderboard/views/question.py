@@ -18,6 +18,8 @@ from results.store import records
 from results.store.answer_queries import AnswerRow, Call, EvidenceRow, Passage, QuestionRow, gold_sentences
 from results.store.queries import OURS, RunRow
 
+DEPTH = 20
+"""Ranks of evidence that are read and shown."""
 _BEGINNING = 80
 """Number of characters that replace a missing title of a passage."""
 CALL = "call"
@@ -55,12 +57,11 @@ def answer_table(
     runs: Sequence[RunRow],
     metrics: Sequence[str],
     definitions: Definitions,
-    depth: int,
 ) -> Node:
-    """Build the table of the runs' answers, if they have one, with scores, ranks of the gold passages (up to `depth`), and cost."""
+    """Build the table of the runs' answers, if they have one, with scores, ranks of the gold passages (up to `DEPTH`), and cost."""
     by_run = {answer.run: answer for answer in answers}
     titles = "; ".join(passages[e].title or passages[e].text[:_BEGINNING] if e in passages else e for e in row.evidence)
-    ranks = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
+    ranks = f"Ranks of the gold passages within the first {DEPTH}, in this order: {titles}. – means not among them."
     gold: list[Column[RunRow]] = [Column("Gold at rank", lambda run: _ranks(row, by_run.get(run.run)), tip=ranks, cls="number")]
 
     answered: list[Column[RunRow]] = [WideColumn("Answer", lambda run: _answer_text(by_run.get(run.run)))]
@@ -71,7 +72,7 @@ def answer_table(
     columns: list[Column[RunRow]] = [
         Column("Method", lambda run: named(run.method, control_badge(run.kind == "control"))),
         *(answered if any(answer.answer or answer.failed is not None for answer in answers) else []),
-        *metric_columns(metrics, definitions, score, metrics),
+        *metric_columns(metrics, definitions, score),
         *(gold if row.evidence else []),
         NumberColumn("Time", lambda run: _time(by_run.get(run.run)), tip="Wall time by stage, without waiting"),
         NumberColumn("Tokens", lambda run: _tokens(by_run.get(run.run), run), tip="Prompt, completion and memory tokens"),

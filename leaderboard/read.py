@@ -1,7 +1,7 @@
 """Read the store for pages, cached as long as the store's file stays the same.
 
 Small results are cached by value; boards and lists of runs and of questions are shared between readers and must not be
-changed. The store's folder comes from whoever started the server, never from a URL.
+changed. The server's options set the store's folder; a URL cannot.
 """
 
 from __future__ import annotations

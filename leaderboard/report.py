@@ -49,7 +49,7 @@ VERSION = 2
 MOST_APART = 5
 """Questions per board."""
 _Results = tuple[list[Board], dict[str, dict[str, Any]], Export | None, list[BoardVerdict]]
-"""What a report and its JSON document show of an experiment: boards, definitions of metrics, matrix and verdicts."""
+"""Boards, definitions of metrics, matrix and verdicts of an experiment, which a report and its JSON document show."""
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:

@@ -123,7 +123,8 @@ class Registry(Generic[E]):
             error = unknown_name(self.noun, identifier, self._entries, where=where)
             if self.broken:
                 raise self._unloaded(identifier, error)
-            error.also_try(f"if a file of yours defines it: `plugins: [FILE]` in an experiment, or {PLUGIN} FILE")
+            if "did you mean" not in str(error.try_this):
+                error.also_try(f"if a file of yours defines it: `plugins: [FILE]` in an experiment, or {PLUGIN} FILE")
             raise error
         return self._entries[identifier]
 

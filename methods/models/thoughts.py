@@ -43,11 +43,14 @@ _WRITTEN_OUT = tuple(
     for begin, end in (
         (r'<details\b[^<>]{0,200}\btype="(?:reasoning|tool_calls)"[^<>]{0,2000}>(?:\s*<summary>[^<]{0,200}</summary>)?', r"</details>"),
         (r":::\s?thinking\s*\n", r"^:::\s*$"),
-        (r"Here(?:['’]s| is) my thought process:", r"Here(?:['’]s| is) my (?:response|answer):"),
-        (r"\*Thinking(?:\.\.\.|…)\*\s*\n(?=\s*>)", r"^(?=[^>\s])"),
+        (r"(?P<words>Here(?:['’]s| is) my thought process:)", r"\**Here(?:['’]s| is) my (?:response|answer):\**"),
+        (r"\*Thinking(?:\.\.\.|…)\*[^\S\n]*\n\s*(?=>)", r"^(?=[^>\s])"),
     )
 )
-"""Beginnings and ends of thoughts as chats write them out: Open WebUI, LibreChat, Granite, and Poe, which quotes them."""
+"""Beginnings and ends of thoughts as chats write them out: Open WebUI, LibreChat, Granite, and Poe, which quotes them.
+
+Any model may begin an answer with Granite's `words`, so they begin a thought only if an end follows or the token limit cut it.
+"""
 SPECIAL = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<think>", "</think>"})
 SPECIAL |= {"<|inner_prefix|>", "<|inner_suffix|>"}
 SPECIAL |= {"◁think▷", "◁/think▷", "<|START_THINKING|>", "<|END_THINKING|>", "<|begin_of_thought|>", "<|end_of_thought|>"}
@@ -94,20 +97,23 @@ def split(text: str, finish_reason: str = "") -> Split:
     if begins := _BARE_THOUGHT.match(bare):
         call = _BARE_CALL.search(bare)
         return Split(bare[begins.end() :].strip(), "", open=call is None, tool=call[1] if call else "")
-    written, after, complete = _written_out(text)
+    cut = finish_reason.lower() in CUT
+    written, after, complete = _written_out(text, cut)
     if after:
         return Split(written, text[after:], open=not complete)
     marks = list(_MARK.finditer(text))
-    return _Tags(text, marks).split(finish_reason.lower() in CUT) if marks else Split("", text)
+    return _Tags(text, marks).split(cut) if marks else Split("", text)
 
 
-def _written_out(text: str) -> tuple[str, int, bool]:
-    """Return the thought that a text begins with, where it ends, and whether an end was found."""
+def _written_out(text: str, cut: bool) -> tuple[str, int, bool]:
+    """Return the thought that a text begins with, where it ends, and whether an end was found; `cut` as in `_Tags.split`."""
     thoughts: list[str] = []
     position = 0
     while begun := next(((first, end) for begin, end in _WRITTEN_OUT if (first := begin.match(text, position))), None):
         first, end = begun
         last = end.search(text, first.end())
+        if last is None and not cut and "words" in first.re.groupindex:
+            break
         thoughts.append(text[first.end() : last.start() if last else len(text)])
         if last is None:
             return _joined(thoughts), len(text), False

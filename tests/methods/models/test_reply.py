@@ -20,7 +20,7 @@ from methods.models.chat import ChatModel, Reply
 from methods.models.chat_config import ChatConfig
 from methods.models.reply import Completion, completion_of, known_reason, read
 from methods.models.reply_cache import Call, shared
-from methods.models.thoughts import opening_of, split
+from methods.models.thoughts import Split, opening_of, split
 from methods.readers.extract import short_answer
 from methods.registry import Component
 from tests.support.errors import raises
@@ -407,14 +407,23 @@ def test_answer_is_extracted_from_200_wrappings_and_a_plain_one_is_unchanged() -
 @pytest.mark.parametrize(
     "unit",
     ["<think>", "</think>", "x\n<think>\n", "<think></think>", "a <think> b</think> ", "`", '"', "[", "{", "```\n", "<|channel|>", "**",
-     '{"/*', "{,", '<details type="reasoning"></details>', "Here is my thought process:", "*Thinking...*\n>"],
+     "\n", '{"/*', "{,", '<details type="reasoning"></details>', "Here is my thought process:", "*Thinking...*\n>"],
 )  # fmt: skip
 def test_parsing_takes_linear_time(unit: str) -> None:
     began = time.process_time()
-    for start in ("", "Lyon ", "<think>"):
+    for start in ("", "Lyon ", "<think>", "*Thinking...*"):
         split(start + unit * 30_000, "length")
         short_answer(start + unit * 30_000)
     assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize("begin", ["Here is my thought process:", "Here's my thought process:"])
+def test_answer_that_begins_with_words_of_granite_is_a_thought_only_with_its_end(begin: str) -> None:
+    answer = f"{begin}\n1. [2] names the river.\n\n**Final answer:** Lyon"
+    assert split(answer) == split(answer, "stop") == Split("", answer)
+    assert split(answer, "length").open
+    closed = split(f"{begin}\n1. [2] names the river.\n\n**Here is my answer:** Lyon")
+    assert (closed.thought, closed.text.strip()) == ("1. [2] names the river.", "Lyon")
 
 
 def test_template_that_opens_a_thought_is_detected() -> None:

@@ -163,11 +163,10 @@ def not_stated(method: str, reader: str | None, compressed: bool) -> frozenset[s
         reader: Id of its reader; None for a whole method.
         compressed: Whether it has a compressor, which may claim support itself.
     """
-    if method == NO_RETRIEVAL:
-        return _RANKED
+    unranked = _RANKED if method == NO_RETRIEVAL else frozenset()
     if reader != RETRIEVAL_ONLY:
-        return frozenset()
-    return _STATED - {"support"} if compressed else _STATED
+        return unranked
+    return unranked | (_STATED - {"support"} if compressed else _STATED)
 
 
 def support_claims(value: Any) -> list[tuple[str, int | None]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.core.errors import UserError, unknown_name
+from judges.metric import parse
 from results.gate.margins import margin_of
 from results.store import score_queries
 from results.store.queries import RunRow
@@ -76,6 +77,10 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
             results.append(score_queries.named_metrics(store, [run.run], [name]))
         except UserError as error:
             scored = f"it was scored on: {', '.join(score_queries.metric_ids(store, [run.run])) or 'nothing yet'}"
+            if _lacks(run, name):
+                raise UserError(
+                    f"the {role} returns nothing that {name!r} reads", code="not-scorable", where=run.path, try_this=scored
+                ) from None
             guess = error.try_this if error.try_this and error.try_this.startswith("did you mean") else ""
             raise score_queries.NotScored(
                 f"the {role} was not scored on {name!r}", name, where=run.path, try_this=f"{guess} {scored}".strip()
@@ -94,6 +99,14 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
             f"{name!r} means {len(both)} metrics", code="ambiguous-metric", where="--metric", try_this=f"name one: {', '.join(both)}"
         )
     return both[0]
+
+
+def _lacks(run: RunRow, name: str) -> bool:
+    """Return whether a run cannot be scored on a metric by its method's design: it has no answers, or no rankings."""
+    try:
+        return not run.not_stated.isdisjoint(parse(name).entry.needs)
+    except UserError:
+        return False
 
 
 def _width(low: float | None, high: float | None) -> float | None:

@@ -24,6 +24,7 @@ from ragmeter import experiment
 from ragmeter.runner.loop import Outcome, execute
 from ragmeter.runner.tasks import Task, states, tasks_of
 from results.boards.board import boards
+from results.gate.comparable import margins_of
 from results.store import cost_queries, queries, score_queries
 from results.store.store import FAILED_RUN, FINISHED, Store
 from tests.support.errors import raises
@@ -185,6 +186,16 @@ def test_runs_without_retrieval_have_no_scores_of_rankings(store: Store) -> None
                 "x.yaml",
             )
         )
+
+
+def test_run_without_retrieval_and_reader_has_no_scores(store: Store) -> None:
+    text = FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: bm25}, {id: no_retrieval, reader: retrieval_only}")
+    assert [outcome.status for outcome in run(store, text)] == [FINISHED] * 2
+    baseline, without = queries.runs(store, "small")
+    assert not store.scored(without.run)
+    for metric, code in (("recall@5", "not-scorable"), ("em", "not-scorable"), ("rouge", "not-scored")):
+        with raises(code):
+            margins_of(store, baseline, without, metrics=[metric], margin=0.01)
 
 
 def test_experiment_without_answers_is_refused_if_its_metrics_read_them() -> None:

@@ -30,6 +30,8 @@ _BEGINS = {".pdf": b"%PDF", ".docx": b"PK\x03\x04"}
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]+)""", re.IGNORECASE)
 _LOST = re.compile(r"\ufffd|\(cid:\d+\)")
 """A character that a page's encoding does not have, or that a PDF's font gives no letter for."""
+_BULLET = re.compile(rf"(?<!\S)(?:{_LOST.pattern})(?=\s+(?!{_LOST.pattern})\S)")
+"""Such a character between spaces, before text: a bullet or other symbol, whose loss costs no word."""
 _DECODING = 2
 """Version of `_page`, in the names of cached texts."""
 _MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -132,11 +134,11 @@ def _without_text(ending: str) -> str:
 
 def _unread(text: str, path: Path) -> str:
     """Return a note on characters that could not be decoded, "" if there are none; refuse a text that is full of them."""
-    lost = _LOST.findall(text)
+    lost = _LOST.findall(_BULLET.sub("", text))
     if len(lost) >= 5 and sum(map(len, lost)) * 100 >= len(text):
         why = "recognize its text first (ocrmypdf --force-ocr IN.pdf OUT.pdf)" if path.suffix.lower() == ".pdf" else "correct its charset"
         raise bad(f"{len(lost):,} of its characters cannot be decoded; {why}", path)
-    return "some characters could not be decoded" if lost else ""
+    return "some characters could not be decoded" if _LOST.search(text) else ""
 
 
 def _title(text: str, path: Path) -> str:

@@ -116,6 +116,14 @@ def test_pdf_whose_font_has_no_letters_is_refused_or_noted(folder: Path, letters
         assert documents._unread(text, folder / "a.pdf")
 
 
+@pytest.mark.parametrize("bullet", ["(cid:127)", "\ufffd"])
+def test_lost_bullets_are_noted_and_lost_letters_with_spaces_between_refused(folder: Path, bullet: str) -> None:
+    listed = "".join(f"{bullet} Hotels cost at most {100 + number} euros.\n" for number in range(8))
+    assert documents._unread(f"Travel\n\n{listed}", folder / "a.pdf")
+    with pytest.raises(BadRecord):
+        documents._unread(f"Travel {bullet} {bullet} {bullet} {bullet} {bullet} {bullet} {bullet}", folder / "a.pdf")
+
+
 def test_word_files_are_converted_with_each_heading_once(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("markitdown")
     docx = pytest.importorskip("docx")

@@ -75,9 +75,11 @@ def named_data(reference: str, options: Mapping[str, Any], *, skip_bad: bool = F
         options: The dataset's options.
         skip_bad: Whether to skip unreadable records.
     """
+    from benchmarks.registry import DATASETS
+
     more = {"skip_bad": True} if skip_bad else {}
     path = Path(reference).expanduser()
-    if path.is_file() or path.suffix.lower() in FILES or (path.is_dir() and ("/" in reference or reference.startswith("."))):
+    if path.is_file() or path.suffix.lower() in FILES or (path.is_dir() and ("/" in reference or reference not in DATASETS)):
         return "files", {"path": reference, **options, **more}
     return reference, {**options, **more}
 

@@ -51,6 +51,10 @@ def test_question_file_is_accepted_as_a_benchmark(command: Any, place: Path) -> 
     assert command.shown("stats", *named)["counts"]["skipped records"] == 1
     assert command.refused("sample", "q.csv", "--set", "documents=docs").code == "bad-record"
     assert config_options.named_data("hotpotqa:dev", {}) == ("hotpotqa:dev", {})
+    for folder in ("saved", "beir"):
+        (place / folder).mkdir()
+    assert config_options.named_data("saved", {}) == ("files", {"path": "saved"})
+    assert config_options.named_data("beir", {}) == ("beir", {})
 
 
 def test_plan_shows_the_mapping_and_tables_show_skipped_rows(place: Path) -> None:

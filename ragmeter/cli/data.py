@@ -119,7 +119,7 @@ def _sizes(entry: DatasetEntry) -> list[str]:
     return [f"{name} {_number(size)}" for name, size in splits.items()]
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def download(
     references: Annotated[
         list[str], argument("Data references: name[/subset][:split]; or prompts, prompts/NAME.", completion.references, metavar="REF...")
@@ -277,7 +277,7 @@ def build_corpus(
     common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
 
 
-@app.command("pretraining-rows", offline=True)
+@app.command("pretraining-rows", offline=True, plugin=True)
 def pretraining_rows(
     data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
     output: Annotated[Path, option("File of rows, OUT.jsonl; OUT.states.jsonl next to it stores the progress.", "--output", "-o")],
@@ -358,7 +358,7 @@ def pretraining_rows(
         return _report(output, value, of_synthesis(synthesis, documents, types), dict(synthesis.put_aside), common)
 
 
-@app.command("instruction-rows", offline=True)
+@app.command("instruction-rows", offline=True, plugin=True)
 def instruction_rows(
     data: Annotated[str, argument("Data reference: questions with candidates, or with a corpus.", completion.references)],
     output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl next to it stores the progress.", "--output", "-o")],

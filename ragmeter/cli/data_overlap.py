@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = App()
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def overlap(
     common: Common,
     checkpoint: Annotated[Path | None, argument("Checkpoint folder; compare with the questions that its training read.")] = None,

@@ -44,7 +44,7 @@ def _say(notes: Sequence[str]) -> None:
         err.print(Text(note, style="dim"), soft_wrap=True)
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def restyle(
     reference: options.DataReference,
     output: Annotated[Path, option("File of pairs (JSON Lines); an existing one is continued.", "--output", "-o")],
@@ -119,7 +119,7 @@ def restyle(
     return 0 if summary.pairs else 1
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def mix(
     reference: options.DataReference,
     pairs: Pairs,
@@ -187,7 +187,7 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-@app.command("style-export", offline=True)
+@app.command("style-export", offline=True, plugin=True)
 def style_export(
     reference: options.DataReference,
     output: Annotated[Path, option("File to write, in SARK's test layout.", "--output", "-o")],
@@ -296,7 +296,7 @@ def _fields(texts: Sequence[str], identifier: str | None, title: str | None, que
         raise UserError(error.what, code=error.code, where="--field", try_this="--field formal=… --field informal=…") from None
 
 
-@app.command("style-quality", offline=True)
+@app.command("style-quality", offline=True, plugin=True)
 def style_quality(
     pairs: Pairs,
     common: Common,

@@ -420,7 +420,7 @@ def show(common: Common, style_pairs: StylePairsOption = None) -> None:
     common.emit(plain(value), print_all)
 
 
-@labels_app.command()
+@labels_app.command(plugin=True)
 def export(
     output: Annotated[Path, option("CSV file to write.", "--output", "-o")],
     criterion: Annotated[str, option("Label to ask for: accuracy, faithfulness, overall …")],

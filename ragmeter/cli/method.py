@@ -158,7 +158,7 @@ def _corpus_for(name: str, retrieves: bool, benchmark: str | None, options: dict
     return Corpus.of(()) if benchmark is None else load(benchmark, options).corpus
 
 
-@app.command()
+@app.command(plugin=True)
 def index(
     name: Annotated[str, argument("Method that stores a corpus: clara_compressor.", completion.offer_words(*INDEXED))],
     corpus: Annotated[str, argument("Data reference, or folder of `ragmeter data build-corpus`.", completion.references)],
@@ -306,7 +306,7 @@ def _write_picture(picture: Path, text: str) -> None:
         raise unwritable(error, picture, what="the picture") from None
 
 
-@app.command()
+@app.command(plugin=True)
 def explain(
     name: Annotated[str, argument("Method with an explanation: ark, gpr …", completion.explainers)],
     question: Annotated[str, argument("Id of the question, or the beginning of its text.")],

@@ -54,7 +54,7 @@ STEPS = (
 )
 
 
-@app.command()
+@app.command(plugin=True)
 def add(
     common: Common,
     file: Annotated[str | None, argument("Files as for `check` (default: list submissions and the first steps)")] = None,
@@ -98,7 +98,7 @@ def add(
     return 0
 
 
-@app.command()
+@app.command(plugin=True)
 def check(
     file: Predictions,
     common: Common,
@@ -245,7 +245,7 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
         listing(("metric", "value × 100 and its 95 % interval", "questions"), rows, empty="")
 
 
-@app.command()
+@app.command(plugin=True)
 def template(
     reference: options.DataReference,
     output: Annotated[Path, option("Folder to write.", "--output", "-o")],
@@ -356,7 +356,7 @@ def bundle(
     common.emit(manifest.model_dump(mode="json") | {"file": str(output)}, lambda: out.print(Text(line), soft_wrap=True))
 
 
-@app.command()
+@app.command(plugin=True)
 def verify(
     run: options.RunArgument,
     common: Common,

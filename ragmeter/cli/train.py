@@ -149,7 +149,7 @@ def list_trainings(
     common.emit(value, lambda: listing(("training", "stages", "presets", "summary"), lines, empty="none", whole=True))
 
 
-@app.command("record", offline=True)
+@app.command("record", offline=True, plugin=True)
 def record_questions(
     common: Common,
     training: Annotated[

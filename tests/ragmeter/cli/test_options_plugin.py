@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.registry import DATASETS
 from judges.judge import JUDGES
 from judges.metric import METRICS
 from methods.registry import METHODS
@@ -126,3 +127,40 @@ def test_results_of_wrong_types_break_the_contract_and_prints_do_not_reach_json(
 def test_missing_plugin_file_is_an_error(ragmeter: Callable[..., Any], tmp_path: Path) -> None:
     done = ragmeter("list", "metrics", "--plugin", str(tmp_path / "lost.py"), "--json")
     assert (done.code, json.loads(done.err)["error"]["code"]) == (2, "missing-file")
+
+
+DATASET_MODULE = """from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DatasetCard, register
+from benchmarks.schema import Passage, Question
+
+CARD = DatasetCard(
+    title="Desk", task="open-domain QA", description="Questions to a desk.", hub_id=None, revision=None, license="internal",
+    citation="none", languages=("en",), splits={"test": None}, metrics=("f1",), settings=("corpus",),
+)
+
+
+@register("acme_desk", card=CARD, version=1, default_split="test")
+def load(reference, config):
+    passages = [Passage("p1", "Badges", "A lost badge is reported at the lodge."), Passage("p2", "Keys", "Keys are on the second floor.")]
+    return Benchmark(reference, 1, CARD, [Question(id="q1", text="Where are keys?", answers=("second floor",), evidence=("p2",))],
+                     Corpus.of(passages))
+"""
+
+
+def test_submission_to_a_dataset_of_a_file_is_checked(
+    ragmeter: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file, folder = tmp_path / "acme_desks.py", tmp_path / "mine"
+    file.write_text(DATASET_MODULE)
+    try:
+        done = ragmeter("submit", "template", "acme_desk", "-o", str(folder), "--plugin", str(file))
+        assert done.code == 0, done.err
+        (folder / "predictions.jsonl").write_text(json.dumps({"question_id": "q1", "answer": "second floor"}) + "\n")
+        named = ("--method", "ours", "--benchmark", "acme_desk", "--plugin", str(file), "--json")
+        checked = ragmeter("submit", "check", str(folder / "predictions.jsonl"), *named)
+        assert json.loads(checked.out or checked.err).get("report", checked.err)["rows"] == 1
+    finally:
+        sys.modules.pop("acme_desks", None)
+        DATASETS._entries.pop("acme_desk", None)
+        DATASETS._sources.pop("acme_desk", None)

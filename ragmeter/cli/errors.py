@@ -37,7 +37,13 @@ _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 
 def tolerant() -> None:
-    """Make standard output accept every text: characters that its encoding lacks become question marks."""
+    """Make standard output accept every text: characters that its encoding lacks become question marks.
+
+    Output to a closed stream is discarded, as `ragmeter … >&-` asks for.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w", encoding="utf-8"))
     change = getattr(sys.stdout, "reconfigure", None)
     if change is not None:
         change(errors="replace")
@@ -93,7 +99,7 @@ def run_command(app: Any) -> int:
 def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
-        with _for_programs() if as_json else nullcontext():
+        with _for_programs() if as_json and not {"--help", "-h"} & set(sys.argv) else nullcontext():
             code = app(standalone_mode=False, prog_name="ragmeter")
         # Remaining output is written here, where a failure can still be reported.
         sys.stdout.flush()

@@ -221,3 +221,17 @@ def test_source_that_is_refused_does_not_stop_an_import(answered: Path, tmp_path
     assert (done.code, [line["source"] for line in json.loads(done.out)]) == (2, sources[1:2])
     assert [name in done.err for name in ("nothing", "nowhere")] == [True, True]
     assert len(queries.runs(Store(tmp_path / "new"))) == len(queries.runs(Store(answered / "store")))
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("line", ["list methods --json", "list methods"])
+def test_closed_streams_are_no_error(line: str, closed: str) -> None:
+    done = subprocess.run(f"'{sys.executable}' -m ragmeter.cli {line} {closed}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (closed == "2>&-")
+
+
+def test_help_goes_to_standard_output_with_json_too(ragmeter: Command) -> None:
+    done = ragmeter("list", "methods", "--json", "--help")
+    assert (done.code, done.err) == (0, "")
+    assert "--json" in done.out

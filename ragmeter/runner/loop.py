@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Protocol
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
@@ -22,7 +23,7 @@ from benchmarks.schema import Query, Question
 from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import require_no_faults, score
-from methods.api import FAILED, Control, Evidence, Indexed, Prediction, Services
+from methods.api import FAILED, Control, Evidence, Indexed, Prediction, Services, Usage
 from methods.flow import NOTICE_S, Cancelled, interrupt
 from methods.models.limits import execution
 from methods.retrieval.ranking import reporting
@@ -456,9 +457,15 @@ def _not_a_prediction(item: object) -> str | None:
         return f"gave a {type(item).__name__} instead of a Prediction"
     if not isinstance(item.answer, str):
         return f"gave an answer of type {type(item.answer).__name__} instead of a text"
-    if any(not isinstance(each, Evidence) or not isinstance(each.id, str) for each in item.evidence):
-        return "gave evidence that is not Evidence(id, score) with a text as id"
+    if not isinstance(item.evidence, Sequence) or not all(map(_is_evidence, item.evidence)):
+        return "gave evidence that is not Evidence(id, score) with a text as id and a number as score"
+    if not isinstance(item.usage, Usage) or not isinstance(item.notes, Mapping):
+        return f"gave usage of type {type(item.usage).__name__} and notes of type {type(item.notes).__name__}, not Usage and a dictionary"
     return None
+
+
+def _is_evidence(item: object) -> bool:
+    return isinstance(item, Evidence) and isinstance(item.id, str) and isinstance(item.score, Real)
 
 
 def _broken(task: Task, what: str) -> Broke:

@@ -97,6 +97,9 @@ define("acme_text", lambda name, ids: "Lyon")
 define("acme_none", lambda name, ids: Prediction(name, None))
 define("acme_ids", lambda name, ids: Prediction(name, "x", tuple(ids[:2])))
 define("acme_number", lambda name, ids: Prediction(name, "x", (Evidence(3, 1.0),)))
+define("acme_score", lambda name, ids: Prediction(name, "x", (Evidence(ids[0], None),)))
+define("acme_evidence", lambda name, ids: Prediction(name, "x", None))
+define("acme_usage", lambda name, ids: Prediction(name, "x", (), None))
 """
 
 
@@ -105,7 +108,7 @@ def test_results_of_wrong_types_break_the_contract_and_prints_do_not_reach_json(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "acme_methods.py").write_text(METHODS_MODULE)
-    names = [f"acme_{name}" for name in ("right", "text", "none", "ids", "number")]
+    names = [f"acme_{name}" for name in ("right", "text", "none", "ids", "number", "score", "evidence", "usage")]
     data = "benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 2}]"
     rows = ", ".join(f"{{id: {name}}}" for name in names)
     (tmp_path / "x.yaml").write_text(f"name: x\nplugins: [acme_methods.py]\nmetrics: [f1]\n{data}\nmethods: [{rows}]\n")

@@ -136,7 +136,8 @@ class Place:
         name: The metric as tables call it.
         higher_is_better: False if lower is better.
         scale: Factor for displaying values.
-        questions, clusters: Number of each, over all benchmarks.
+        questions: Number over all benchmarks.
+        clusters: Number of independent clusters: those of data that several benchmarks share count once.
         kind: Kind of cluster, for example "document".
         fingerprints: Data fingerprint of each benchmark; two benchmarks may differ only in it.
         seed: Seed of the first benchmark's first run, as in its `Board`.
@@ -284,7 +285,8 @@ def _place(
         columns[0].higher_is_better,
         1.0 if known.get("unit") == "number" else 100.0,
         sum(figures[column.key].questions for column in columns),
-        sum(item.count(figures[column.key].questions) for item, column in zip(sampled, columns, strict=True)),
+        # Benchmarks on the same data, in other settings, have the same clusters.
+        sum({c.first.dataset_fingerprint: s.count(figures[c.key].questions) for s, c in zip(sampled, columns, strict=True)}.values()),
         kinds.pop() if len(kinds) == 1 else "cluster",
         tuple(column.first.dataset_fingerprint for column in columns),
         columns[0].first.seed,

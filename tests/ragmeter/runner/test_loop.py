@@ -24,6 +24,7 @@ from ragmeter import experiment
 from ragmeter.runner.loop import Outcome, execute
 from ragmeter.runner.tasks import Task, states, tasks_of
 from results.boards.board import boards
+from results.boards.verdict_of import verdicts
 from results.gate.comparable import margins_of
 from results.store import cost_queries, queries, score_queries
 from results.store.store import FAILED_RUN, FINISHED, Store
@@ -436,3 +437,11 @@ def test_benchmark_without_a_computable_metric_is_refused_before_the_run(tmp_pat
         tasks("nq/open:test", "NQ-open.dev.jsonl", "metrics: [recall@5]")
     assert "metrics: [em" in str(caught.value.try_this)
     assert len(tasks("nq/open:test", "NQ-open.dev.jsonl", "metrics: [recall@5, f1]")) == 1
+
+
+def test_worlds_of_two_settings_count_once_in_the_verdict_over_both(store: Store) -> None:
+    first = "{id: worlds/multihop, split: validation, setting: distractor, limit: 12}"
+    run(store, FILE.replace(first, f"{first}, {first.replace('distractor', 'corpus')}"))
+    by_suite = {verdict.place.suite: verdict.place for verdict in verdicts(store, "small")}
+    assert by_suite[True].questions == 2 * by_suite[False].questions
+    assert by_suite[True].clusters == by_suite[False].clusters

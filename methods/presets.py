@@ -18,9 +18,16 @@ LLM_KINDS = frozenset({"model", "local", "scripted"})
 """Keys that determine the kind of an `llm:` block (endpoint, local weights or script)."""
 
 
+PARTS = frozenset({"retriever", "reader", "judge", "teacher"})
+"""Keys that name a part; its options are in `options` (retriever) or `NAME_options`."""
+
+
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two option mappings recursively; `above` wins. An `llm:` of another kind (`LLM_KINDS`) is replaced as a whole."""
-    merged = dict(below)
+    """Merge two option mappings recursively; `above` wins. An `llm:` of another kind (`LLM_KINDS`) is replaced as a whole, and so
+    are the options of a part (`PARTS`) if `above` names another one.
+    """
+    replaced = {key for key in PARTS & below.keys() & above.keys() if above[key] != below[key]}
+    merged = {key: value for key, value in below.items() if _part_of(key) not in replaced}
     for key, value in above.items():
         there = merged.get(key)
         if not isinstance(value, Mapping) or not isinstance(there, Mapping):
@@ -31,6 +38,11 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
             there = {name: there[name] for name in ("temperature", "max_tokens") if name in there}
         merged[key] = laid_over(there, value)
     return merged
+
+
+def _part_of(key: str) -> str:
+    """Return the key that names the part that a key's options are for."""
+    return "retriever" if key == "options" else key.removesuffix("_options")
 
 
 def read_presets(path: Path | Sequence[Path], **known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

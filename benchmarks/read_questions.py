@@ -170,17 +170,21 @@ def _members(hashes: Hashes, values: Sequence[int]) -> bool:
 
 
 class Recorder:
-    """Collector of the questions that a training reads.
+    """Collector of the questions that a training reads, and of the records that it could not read.
 
     Args:
         before: Earlier record to extend; None starts an empty one.
         most: Maximum number of hashes per list.
+
+    Attributes:
+        skipped: Positions of the records that `skip_bad` left out.
     """
 
     def __init__(self, before: ReadQuestions | None = None, most: int = MOST) -> None:
         before = before or ReadQuestions(np.empty(0, np.uint64), np.empty(0, np.uint64))
         self._questions = _Sample(most, before.questions, before.every_question)
         self._grams = _Sample(most, before.grams, before.every_gram)
+        self.skipped: set[str] = set()
 
     def add(self, texts: Iterable[str]) -> None:
         """Add question texts."""
@@ -216,6 +220,19 @@ def note(texts: Iterable[str]) -> None:
     recorder = _RECORDER.get()
     if recorder is not None:
         recorder.add(texts)
+
+
+def note_skipped(positions: Iterable[str]) -> None:
+    """Add the positions of records that could not be read to the active recorder, if any."""
+    recorder = _RECORDER.get()
+    if recorder is not None:
+        recorder.skipped.update(positions)
+
+
+def skipped_count() -> int:
+    """Return the number of records that the data recorded so far left out."""
+    recorder = _RECORDER.get()
+    return 0 if recorder is None else len(recorder.skipped)
 
 
 def read_record(folder: Path) -> ReadQuestions | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -187,11 +187,12 @@ def load_material(config: ArkTrainingConfig) -> Material:
             questions = [_with_own_id(question, document.id, taken) for question in document.questions]
             unique = {question.id: question for question in (*(there.questions if there else ()), *questions)}
             documents[document.id] = replace(document, questions=tuple(unique.values()))
-    without_answer = sum(not _is_answered(question) for benchmark in benchmarks for question in benchmark.questions)
+    without_answer = sum(not is_answered(question) for benchmark in benchmarks for question in benchmark.questions)
     return Material(tuple(documents.values()), tuple(benchmark.fingerprint for benchmark in benchmarks), without_answer)
 
 
-def _is_answered(question: Question) -> bool:
+def is_answered(question: Question) -> bool:
+    """Return whether chunks can be aligned with an answer of the question."""
     return question.answerable and bool(question.answers)
 
 
@@ -209,10 +210,13 @@ WHOLE = 5_000
 """Maximum passages of a corpus that is treated as a single document."""
 
 
-def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Document]:
+def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str, wanted: Callable[[Question], bool] = is_answered) -> list[Document]:
     """Return the documents of a benchmark with their questions, in order of first question.
 
-    Questions without a gold answer are dropped, because chunks cannot be aligned with an answer.
+    Args:
+        benchmark: The data.
+        chunks: How documents are cut.
+        wanted: Which questions to keep.
 
     Raises:
         UserError: A question names neither a document nor passages of its own.
@@ -222,7 +226,7 @@ def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Docume
     for question in benchmark.questions:
         identifier, members = pool(question, benchmark.corpus, str(benchmark.reference))
         passages[identifier] = members
-        if _is_answered(question):
+        if wanted(question):
             queries.setdefault(identifier, []).append(question)
     results = []
     for identifier, questions in queries.items():

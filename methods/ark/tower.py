@@ -6,7 +6,7 @@ the same vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.ark.config import TrainConfig
 from methods.ark.loss import Batch, info_nce
+from methods.models.checks import cut_texts
 from methods.models.encoder_config import EncoderConfig
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.pretrained import device_of
@@ -124,6 +125,11 @@ class Tower:
             tokens = self.model.tokenizer.tokenize(text, verbose=False)
             self._lengths[text] = min(len(tokens), self.model.max_seq_length or UNBOUNDED)
         return self._lengths[text]
+
+    def cut(self, queries: Iterable[str], passages: Iterable[str]) -> dict[str, float]:
+        """Return how many distinct texts are longer than the model reads (`queries_cut`, `passages_cut`), as far as there are any."""
+        sides = ("queries_cut", queries, self.prompts.query), ("passages_cut", passages, self.prompts.passage)
+        return {name: float(count) for name, texts, prompt in sides if (count := cut_texts(self.model, texts, prompt))}
 
     @property
     def _ranks(self) -> int:

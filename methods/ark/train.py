@@ -306,23 +306,30 @@ VALIDATED_DEPTH = 5
 """Value of k for recall@k in validation."""
 
 
-def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
-    """Build the function that computes recall of the evidence among the passages of its document, over the validation
-    questions.
+def held_out(config: ArkTrainingConfig) -> tuple[list[Document], int]:
+    """Load the validation questions that have evidence.
+
+    Returns:
+        The documents with these questions, and the number of questions without evidence.
 
     Raises:
         UserError: No question of the validation data has evidence.
     """
-    k = VALIDATED_DEPTH
     benchmarks = load_data(config.validation, config.validation_options, train=False)
-    documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages")]
-    if not any(question.evidence for document in documents for question in document.questions):
+    documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages", lambda question: bool(question.evidence))]
+    if benchmarks and not documents:
         raise UserError(
             "no validation question has evidence, so there is no recall",
             code="no-validation-evidence",
             where="validation",
             try_this="data with evidence (worlds, hotpotqa), or none",
         )
+    return documents, sum(not question.evidence for benchmark in benchmarks for question in benchmark.questions)
+
+
+def validator(documents: Sequence[Document], model: Any, prompts: Prompts) -> Validate:
+    """Build the function that computes recall of the evidence among the passages of its document."""
+    k = VALIDATED_DEPTH
 
     def validate() -> Mapping[str, float]:
         results = [recall for document in documents for recall in _recalls(document, model, prompts, k)]
@@ -332,13 +339,12 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
 
 
 def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[float]:
-    questions = [question for question in document.questions if question.evidence]
     options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
     passages = model.encode([piece.text for piece in document.pieces], prompt=prompts.passage or None, **options)
-    queries = model.encode([question.text for question in questions], prompt=prompts.query or None, **options)
+    queries = model.encode([question.text for question in document.questions], prompt=prompts.query or None, **options)
     best = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :k]
     recalls = []
-    for question, positions in zip(questions, best.tolist(), strict=True):
+    for question, positions in zip(document.questions, best.tolist(), strict=True):
         top = {document.pieces[position].id for position in positions}
         recalls.append(float(np.mean([item in top for item in question.evidence])))
     return recalls
@@ -411,7 +417,8 @@ class ArkTraining:
         evaluated, longest = prompts_of(config.encoder, model), model.max_seq_length
         tower = Tower(model, prompts_of(config.encoder, model, config.train.query_instruction), config.train, process)
         hashed = fingerprint([file_sha256(context.work / "train" / f"{item}.jsonl") for item in stages])
-        validate = validator(config, model, evaluated) if config.validation else None
+        documents, without = held_out(config)
+        validate = validator(documents, model, evaluated) if documents else None
         place = LoopPlace(context.work / "train" / name, fingerprint(identity, name, hashed), context.progress, process, validate)
         trainer = StageTrainer(tower, stage_plan(name, rows, config), preparation.material.texts, config, place)
 
@@ -422,7 +429,11 @@ class ArkTraining:
             ordered = {"steps": figures["steps"], "rows": figures["rows"], **figures}
             write_card(folder, name, config, ordered, (evaluated.query, evaluated.passage))
 
+        texts = preparation.material.texts
+        chunks = (texts[item] for row in rows for item in (row.positive_id, *row.negative_ids))
         figures = {"rows": float(len(rows)), "rows_left_out": float(skipped), **preparation.left_out}
+        figures |= tower.cut((row.query for row in rows), chunks)
+        figures |= {"validation_without_evidence": float(without)} if without else {}
         return PreparedRun(trainer.loop, save, figures, mined_with, hashed)
 
 

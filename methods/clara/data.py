@@ -399,6 +399,7 @@ def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[Stage
         for row in STREAMED[reference.name](replace(reference, split=split), config, skipped):
             read_questions.note(text for text, _ in row.pairs)
             yield row
+    read_questions.note_skipped(record.where for record in skipped)
 
 
 def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:

@@ -110,6 +110,11 @@ class Material:
         drawn = self._index.draw(epoch, seed, self._config.sampling, self.questions.triples[questions])
         return Rows(questions[drawn.rows], drawn.anchor, drawn.neighbor, drawn.negative)
 
+    def anchors(self) -> list[str]:
+        """Return the texts of the triples that questions are about."""
+        texts: list[str] = self._triples.take(pa.array(np.unique(self.questions.triples))).to_pylist()
+        return texts
+
     def texts(self, rows: Rows) -> Texts:
         """Return the distinct texts of some rows."""
         query, question = _once([self.questions.texts[position] for position in rows.question.tolist()])

@@ -25,6 +25,7 @@ from methods.gpr.masked import QuestionGenerator
 from methods.gpr.planning import needs, work_of
 from methods.gpr.questions import FROM_FILE, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
+from methods.models.checks import cut_texts
 from methods.models.pretrained import device_of
 from methods.models.towers import Vectors, sentence_transformer
 from methods.retrieval.ranking import Rows as Numbers
@@ -197,13 +198,12 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
     return cosines(at(query, texts.question), at(triples, texts.anchor), at(triples, texts.neighbor), at(triples, texts.negative))
 
 
-def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
-    """Build the function that validates after each epoch; None without validation data.
+def held_out(config: GprTrainingConfig) -> list[_Graphs]:
+    """Load the validation graphs with their questions.
 
     Raises:
-        UserError: No question of the validation data has an answer in its graph.
+        UserError: No question has an answer in its graph.
     """
-    rows = material.held_out()
     graphs = [_Graphs(load(item, _options(item, config)), config) for item in config.validation]
     if graphs and not any(graph.questions for graph in graphs):
         raise UserError(
@@ -212,6 +212,12 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
             where="validation",
             try_this="data of graph QA with its graphs, or none",
         )
+    return graphs
+
+
+def validator(config: GprTrainingConfig, towers: Towers, material: Material, graphs: Sequence[_Graphs]) -> Validate | None:
+    """Build the function that validates after each epoch; None without validation data."""
+    rows = material.held_out()
     if not len(rows) and not graphs:
         return None
 
@@ -261,6 +267,7 @@ class _Graphs:
         questions = benchmark.questions[:VALIDATED]
         results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
+        self.without_answer = len(results) - len(self.questions)
 
     def _rows_of(self, question: Question) -> Numbers:
         if question.candidates is None:
@@ -338,21 +345,23 @@ class GprTraining(OneStageTraining):
         material = Material(data, questions, config)
         towers = Towers.load(config, str(process.device), process)
         same = fingerprint(identity, data.fingerprint, questions.texts, questions.triples.tolist())
-        place = LoopPlace.of(context, same, process, validator(config, towers, material))
+        graphs = held_out(config)
+        place = LoopPlace.of(context, same, process, validator(config, towers, material, graphs))
         trainer = GprTrainer(towers, material, config, place)
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)
             write_card(folder, config, questions.generator, data.test, figures)
 
-        figures = {
-            "triples": float(len(data)),
-            "questions": float(len(questions)),
-            "rows": float(len(material)),
-            "questions_without_neighbor": float(material.dropped),
-            **({"questions_unmatched": float(unmatched)} if (unmatched := questions.counts.get("unmatched")) else {}),
+        figures = {"triples": len(data), "questions": len(questions), "rows": len(material), "questions_without_neighbor": material.dropped}
+        left_out = {
+            "questions_unmatched": questions.counts.get("unmatched", 0),
+            "queries_cut": cut_texts(towers.modules["question"], questions.texts),
+            "triples_cut": cut_texts(towers.modules["triple"], material.anchors()),
+            "validation_without_answer": sum(graph.without_answer for graph in graphs),
         }
-        return PreparedRun(trainer.loop, save, figures)
+        figures |= {name: count for name, count in left_out.items() if count}
+        return PreparedRun(trainer.loop, save, {name: float(count) for name, count in figures.items()})
 
     def _benchmarks(self) -> list[Benchmark]:
         """Load the benchmarks of the graph, with their questions."""

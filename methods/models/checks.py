@@ -232,6 +232,11 @@ def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: 
     return {"limit": int(limit), "passages": len(texts), "truncated": len(cut), "share": round(share, 6)}
 
 
+def cut_texts(model: Any, texts: Iterable[str], prompt: str = "") -> int:
+    """Return how many distinct texts are longer than a `SentenceTransformer` reads."""
+    return int(truncation(model.tokenizer, model.max_seq_length, [*set(texts)], prompt).get("truncated", 0))
+
+
 def _cut_characters(tokenizer: Any, text: str, room: int) -> float:
     """Return the number of characters after a text's first `room` tokens."""
     encoded = tokenizer(text, add_special_tokens=False, truncation=False, return_offsets_mapping=tokenizer.is_fast, verbose=False)

@@ -77,6 +77,13 @@ class PairTokens:
         encoded = self.tokenizer([query] * len(passages), list(passages), truncation="only_second", max_length=self.length)
         return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
 
+    def cut_passages(self, query: str, passages: Sequence[str]) -> int:
+        """Return how many passages are not read to their end next to a query."""
+        tokenizer = self.tokenizer
+        taken = len(tokenizer(self.cut(query), add_special_tokens=False)["input_ids"])
+        room = self.length - self.around - taken + int(tokenizer.num_special_tokens_to_add())
+        return int(truncation(tokenizer, room, passages).get("truncated", 0))
+
     def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Tensor]:
         """Pad tokenized pairs to a batch of tensors."""
         return dict(self.tokenizer.pad(list(pairs), return_tensors="pt").to(device))

@@ -6,7 +6,7 @@ parts does not change the gradient, except for dropout, which is seeded by the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -122,6 +122,14 @@ class Objective:
         self.micro = MicroBatch(config.train.token_budget, "train.token_budget")
         options = config.model
         self._pairs = PairTokens(model.tokenizer, options.max_length, QUERY_SHARE)
+
+    def cut(self, rows: Iterable[SarkRow], styles: Sequence[int]) -> int:
+        """Return how many distinct pairs of a question and a passage of rows are longer than the model reads."""
+        texts: dict[str, set[str]] = {}
+        for row in rows:
+            both = [*([(row.formal, row.informal)] if row.label is not None else []), *(row.list or ())]
+            texts.setdefault(row.query, set()).update(pair[style] for pair in both for style in styles)
+        return sum(self._pairs.cut_passages(query, [*passages]) for query, passages in texts.items())
 
     def backward(self, groups: Sequence[Group], seed: Sequence[str | int]) -> float:
         """Compute the gradient of the mean over all loss terms and add it to the parameters.

@@ -136,7 +136,7 @@ class SarkTrainer:
         self.objective, self.config = objective, config
         self._rows = list(rows)
         if config.model.level:
-            objective.set_level(self._rows, self._styles)
+            objective.set_level(self._rows, self.styles)
         train, kept, count = config.train, config.keep, len(self._batches(0))
         more: dict[str, Any] = {"trainable_only": config.model.lora is not None}
         if kept != "last":
@@ -177,7 +177,7 @@ class SarkTrainer:
         losses: dict[Task, float] = {}
         gradients: dict[Task, Gradients] = {}
         for task in self._tasks:
-            groups = groups_of(task, rows, self._styles, self.config.loss, (self.config.seed, epoch))
+            groups = groups_of(task, rows, self.styles, self.config.loss, (self.config.seed, epoch))
             if groups:
                 losses[task] = self.objective.backward(groups, (*seed, task))
                 gradients[task] = self._taken()
@@ -197,7 +197,8 @@ class SarkTrainer:
         return tuple(task for task, on in zip(TASKS, (loss.passage, loss.listwise), strict=True) if on)
 
     @property
-    def _styles(self) -> tuple[int, ...]:
+    def styles(self) -> tuple[int, ...]:
+        """Return the styles that are learned from."""
         return (FORMAL, INFORMAL) if self.config.loss.styles else (FORMAL,)
 
     def _taken(self) -> Gradients:
@@ -332,8 +333,10 @@ def _prepared(
         shutil.copyfile(trainer.loop.curve, folder / CURVE)
         write_card(folder, config, figures, by_epoch(read_lines(trainer.loop.curve), trainer.loop.options.epoch))
 
-    counts = {name: float(count) for name, count in training.counts.items()}
-    return PreparedRun(trainer.loop, write, {**counts, "rows_trained_on": float(len(rows))})
+    counts = {**training.counts, "rows_trained_on": len(rows)}
+    if cut := objective.cut(rows, trainer.styles):
+        counts["pairs_cut"] = cut
+    return PreparedRun(trainer.loop, write, {name: float(count) for name, count in counts.items()})
 
 
 def _teaches(row: SarkRow, config: SarkTrainingConfig) -> bool:

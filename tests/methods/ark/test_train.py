@@ -23,7 +23,7 @@ from methods.api import Services
 from methods.ark.config import ArkTrainingConfig
 from methods.ark.data import Document, TrainRow, load_material, require_disjoint
 from methods.ark.negatives import Augmented
-from methods.ark.train import ArkTraining, Preparation
+from methods.ark.train import ArkTraining, Preparation, held_out
 from methods.registry import Component
 from methods.training import TRAININGS, Prepared, Silent, TrainedStage, TrainingContext
 from tests.support.errors import raises
@@ -375,6 +375,28 @@ def test_left_out_questions_are_counted(data: dict[str, Benchmark], base: str, t
     data["worlds/long:train"] = replace(before, questions=questions)
     result = prepared(config(base, tiny_llama, score={"choose": "evidence"}), tmp_path)
     assert result.figures == {"rows": 4, "rows_left_out": 0, "questions_without_answer": 1, "questions_without_positive": 1}
+
+
+def test_validation_needs_evidence_and_no_answers(data: dict[str, Benchmark], base: str, tiny_llama: str) -> None:
+    before = data["worlds/long:validation"]
+    first, second, *others = before.questions
+    questions = [replace(first, answers=()), replace(second, evidence=()), *(replace(item, answers=()) for item in others)]
+    data["worlds/long:validation"] = replace(before, questions=questions)
+    documents, without = held_out(config(base, tiny_llama, validation=["worlds/long:validation"]))
+    assert [question.id for document in documents for question in document.questions] == [item.id for item in (first, *others)]
+    assert without == 1
+
+
+def test_texts_longer_than_the_base_reads_are_counted(data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path) -> None:
+    before = data["worlds/long:train"]
+    long = " ".join(["moss"] * 70)
+    (first, *passages), (question, *questions) = before.corpus, before.questions
+    longer = replace(first, text=f"{first.text} {long}")
+    data["worlds/long:train"] = replace(
+        before, questions=[replace(question, text=f"{question.text} {long}"), *questions], corpus=Corpus.of([longer, *passages])
+    )
+    figures = prepared(config(base, tiny_llama, score={"choose": "evidence"}), tmp_path).figures
+    assert (figures["queries_cut"], figures["passages_cut"]) == (1, 1)
 
 
 def test_documents_and_questions_of_two_datasets_with_equal_ids_stay_apart(

@@ -199,12 +199,12 @@ def test_dataset_questions_are_never_training_texts(toy: ModuleType, base: str, 
 @pytest.mark.slow
 def test_curve_has_answer_recall_equal_to_a_naive_loop(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from benchmarks import registry
-    from methods.gpr.train import validator
+    from methods.gpr.train import held_out, validator
 
     world = {**toy.WORLD, "questions": 10}
     config = toy.options(base, validation=["worlds/graph:validation"], validation_options={"worlds": world}, validate_on={"k": 5})
     towers, material = Towers.load(config, "cpu"), toy.material(config)
-    validate = validator(config, towers, material)
+    validate = validator(config, towers, material, held_out(config))
     assert validate is not None
     figures = validate()
     benchmark = registry.load("worlds/graph:validation", world)
@@ -225,11 +225,11 @@ def test_curve_has_answer_recall_equal_to_a_naive_loop(toy: ModuleType, base: st
 
 @pytest.mark.slow
 def test_curve_has_losses_per_step_and_metrics_per_epoch(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    from methods.gpr.train import validator
+    from methods.gpr.train import held_out, validator
 
     config = toy.options(base, validate_on={"share": 0.2})
     item = toy.trainer(config, tmp_path)
-    item.loop.validate = validator(config, item.towers, item.material)
+    item.loop.validate = validator(config, item.towers, item.material, held_out(config))
     rows, epochs = item.material.rows, []
     item.material.rows = lambda epoch: epochs.append(epoch) or rows(epoch)
     item.loop.run()
@@ -244,7 +244,7 @@ def test_no_validation_without_held_out_triples(toy: ModuleType, base: str) -> N
     from methods.gpr.train import validator
 
     config = toy.options(base, validate_on={"share": 0})
-    assert validator(config, Towers.load(config, "cpu"), toy.material(config)) is None
+    assert validator(config, Towers.load(config, "cpu"), toy.material(config), []) is None
 
 
 @pytest.mark.parametrize(

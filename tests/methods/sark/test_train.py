@@ -20,9 +20,10 @@ from methods.api import Services
 from methods.sark import train as training_module
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.data import Material, SarkData, load_material
+from methods.sark.model import new_reranker
 from methods.sark.rows import SarkRow
 from methods.sark.train import SarkTraining
-from methods.training import TRAININGS, TrainedStage, TrainingContext
+from methods.training import TRAININGS, Prepared, TrainedStage, TrainingContext
 from tests.support.errors import raises
 
 pytest.importorskip("torch")
@@ -207,3 +208,16 @@ def test_rows_without_labels_or_lists_for_the_task_are_refused(
     rows = [toy.row(0, listed=False)] if "passage" in loss else [SarkRow(toy.ROWS[0].query, "", "", "", None, toy.ROWS[0].list, "q")]
     with raises("no-training-row"):
         train(toy.options(base, loss=loss), tmp_path, Source(rows))
+
+
+@pytest.mark.usefixtures("material")
+def test_pairs_longer_than_the_limit_are_counted(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    config = toy.options(base, model={"max_length": 32})
+    context = TrainingContext(tmp_path / "work", tmp_path / "out", Services(artifacts=tmp_path / "art", device="cpu"), prepares=True)
+    with pytest.raises(Prepared) as prepared:
+        list(SarkTraining(config, Source(toy.ROWS)).run(context))
+    tokenizer = new_reranker(config, "cpu").tokenizer
+    texts = {(row.query, text) for row in toy.ROWS for both in ((row.formal, row.informal), *row.list) for text in both}
+    long = sum(len(tokenizer(*pair)["input_ids"]) > 32 for pair in texts)
+    assert 0 < long < len(texts)
+    assert prepared.value.figures["pairs_cut"] == long

@@ -167,8 +167,8 @@ class QuestionSet:
         sides: Hidden end of each question: 0 head, 1 tail.
         texts: The questions.
         generator: Identity of the generator.
-        counts: `triples` asked about, `unnamed` ones skipped, `kept` questions reused from the file, and the generator's
-            counts. For written questions also `unmatched`: triples that are not in the graph.
+        counts: `triples` asked about, `unnamed` ones skipped, `kept` questions reused from the file, `left_out` for lack of a
+            valid question, and the generator's counts. For written questions also `unmatched`: triples that are not in the graph.
     """
 
     triples: NDArray[np.int64]
@@ -238,12 +238,13 @@ def questions_of(
     triples: list[int] = []
     sides: list[int] = []
     texts: list[str] = []
-    taken = 0
+    taken = count = 0
     progress.begin("questions", len(rows) * len(config.sides))
     made = _made(generator, (item for _, item in _items(graph, rows, config, generator) if (item.id, item.side) not in kept))
     with Lines(path, WHAT) if path is not None else nullcontext() as file:
         for row, item in _items(graph, rows, config, generator):
             question = kept.get((item.id, item.side))
+            count += 1
             taken += question is not None
             if question is None and asks and (question := next(made)) is not None and file is not None:
                 file.add(line_of(Written(item, question, generator.name)))
@@ -253,7 +254,8 @@ def questions_of(
                 texts.append(question)
             progress.advance()
     counted = dict(sorted((Counter(generator.counts) - before).items()))
-    counts = {"triples": len(rows), "unnamed": int((~graph.nameable).sum()), "kept": taken, **counted}
+    unnamed = 0 if isinstance(generator, WrittenQuestions) else int((~graph.nameable).sum())
+    counts = {"triples": len(rows), "unnamed": unnamed, "kept": taken, "left_out": count - len(texts), **counted}
     if isinstance(generator, WrittenQuestions) and (unmatched := len(generator.triples - set(graph.triples.ids(np.arange(len(graph)))))):
         counts["unmatched"] = unmatched
     if not texts:

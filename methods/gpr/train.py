@@ -355,6 +355,8 @@ class GprTraining(OneStageTraining):
 
         figures = {"triples": len(data), "questions": len(questions), "rows": len(material), "questions_without_neighbor": material.dropped}
         left_out = {
+            "triples_unnamed": questions.counts["unnamed"],
+            "questions_left_out": questions.counts["left_out"],
             "questions_unmatched": questions.counts.get("unmatched", 0),
             "queries_cut": cut_texts(towers.modules["question"], questions.texts),
             "triples_cut": cut_texts(towers.modules["triple"], material.anchors()),

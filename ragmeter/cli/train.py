@@ -69,6 +69,14 @@ def run(
             where="--data",
             try_this=f"--data files:train --set data_options.files.path={file}",
         )
+    for file in (item for item in graph or () if Path(item).is_file()):
+        raise UserError(
+            f"this is a file, and not a data reference: {file}",
+            code="data-reference-is-file",
+            where="--graph",
+            try_this=f"--graph webqsp:train --set graph_options.webqsp.path={file}; a line is a JSON object with id, question, answer, "
+            "q_entity and graph, which is a list of [head, relation, tail]",
+        )
     flags = {"preset": preset, "base": base, "data": data, "graph": graph}
     supplied = given_options(config, settings) | {key: value for key, value in flags.items() if value}
     training = _configured(entry, supplied, config)

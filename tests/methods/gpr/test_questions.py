@@ -108,7 +108,7 @@ def test_questions_keep_the_order_of_triples_and_are_counted(tmp_path: Path) -> 
         "What hides here?",
         "What else hides here?",
     ]
-    assert result.counts == {"triples": 5, "unnamed": 1, "kept": 0, "accepted": 7, "dropped: one entity names the other": 3}
+    assert result.counts == {"triples": 5, "unnamed": 1, "kept": 0, "left_out": 3, "accepted": 7, "dropped: one entity names the other": 3}
     assert model.calls == 7
 
 
@@ -148,6 +148,7 @@ def test_second_run_makes_no_call(tmp_path: Path) -> None:
     assert first.texts == again.texts == resumed.texts
     assert first.counts == again.counts
     assert resumed.counts["kept"] == len(first)
+    assert resumed.counts["left_out"] == first.counts["left_out"] == 2 * first.counts["triples"] - len(first)
     assert resumed.counts["dropped: contains the mask"] == 1
     rows = lines(path)
     assert len(rows) == len(first)
@@ -265,7 +266,7 @@ def test_questions_are_read_from_a_file_and_the_last_per_side_counts(tmp_path: P
     assert result.triples.tolist() == [0, 0]
     # Of five triples with names the file holds one, which every seed asks about.
     assert all(from_file(path, seed, triples=1).texts == result.texts for seed in range(5))
-    assert result.counts == {"triples": 1, "unnamed": 1, "kept": 0, "accepted": 2}
+    assert result.counts == {"triples": 1, "unnamed": 0, "kept": 0, "left_out": 0, "accepted": 2}
     assert result.generator.startswith("cache(")
 
 
@@ -369,7 +370,7 @@ def test_recorded_questions_are_read_from_a_table_and_triples_outside_the_graph_
     )
     assert result.texts == ["what does modafinil treat", 'what treats "adhd" then']
     assert result.sides.tolist() == [0, 1]
-    assert result.counts == {"triples": 1, "unnamed": 1, "kept": 0, "accepted": 2, "unmatched": 1}
+    assert result.counts == {"triples": 1, "unnamed": 0, "kept": 0, "left_out": 0, "accepted": 2, "unmatched": 1}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,11 +23,13 @@ from methods.gpr.masked import MaskedTriple
 from methods.gpr.train import GprTraining, Towers, cosines_of
 from methods.gpr.wordings import TemplateQuestions
 from methods.registry import Component
-from methods.training import TRAININGS, TrainedStage, TrainingContext
+from methods.training import TRAININGS, Prepared, TrainedStage, TrainingContext
 from methods.training.ranks import accelerator
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
+FACTS = {"born": "year", "built": "cabin"}
+"""Relations of a graph and the beginnings of their tails."""
 
 
 @pytest.fixture(scope="session")
@@ -329,3 +333,29 @@ def test_training_and_retrieval_work_on_real_graphs(toy: ModuleType, base: str, 
     for question, ranking in zip(queries, index.retrieve([item.query() for item in queries], 20), strict=True):
         assert len(ranking.ids) == min(20, len(question.candidates or ()))
         assert set(ranking.ids) <= set(question.candidates or ())
+
+
+def test_what_own_graphs_leave_out_is_counted(base: str, toy: ModuleType, tmp_path: Path) -> None:
+    names = ["Ann", "Bob", "m.0abc", "long " * 90, ""]
+    graph = [[name, f"x.y.{relation}", f"{value} {number}"] for number, name in enumerate(names) for relation, value in FACTS.items()]
+    row = {"id": "own", "question": "who?", "answer": ["none"], "q_entity": ["Ann"], "graph": graph}
+    path = tmp_path / "graph.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    options = {"webqsp": {"path": str(path)}}
+    config = toy.options(base, graph=["webqsp:train"], graph_options=options, questions={"generator": "template"}, validate_on={"share": 0})
+    prepares = replace(context(tmp_path), prepares=True)
+    with pytest.raises(Prepared) as prepared:
+        list(GprTraining(config).run(prepares))
+    assert prepared.value.figures == {
+        "triples": 10,
+        "questions": 14,
+        "rows": 14,
+        "questions_without_neighbor": 0,
+        "triples_unnamed": 2,
+        "questions_left_out": 2,
+        "queries_cut": 2,
+        "triples_cut": 2,
+    }
+    config = config.model_copy(update={"validation": ("webqsp:train",), "validation_options": options})
+    with raises("no-validation-answer"):
+        list(GprTraining(config).run(replace(prepares, work=tmp_path / "other")))

@@ -64,6 +64,8 @@ def test_file_in_place_of_a_data_reference_is_refused(call: Command, tmp_path: P
     error = json.loads(call("train", "ark", "--preset", "demo", "--data", str(file), "--json").err)["error"]
     assert (error["code"], error["where"]) == ("data-reference-is-file", "--data")
     assert f"data_options.files.path={file}" in error["try"]
+    error = json.loads(call("train", "gpr", "--preset", "demo", "--graph", str(file), "--json").err)["error"]
+    assert (error["code"], error["where"]) == ("data-reference-is-file", "--graph")
 
 
 @pytest.mark.parametrize(

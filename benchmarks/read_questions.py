@@ -170,21 +170,21 @@ def _members(hashes: Hashes, values: Sequence[int]) -> bool:
 
 
 class Recorder:
-    """Collector of the questions that a training reads, and of the records that it could not read.
+    """Collector of the questions that a training reads, and of what it leaves out.
 
     Args:
         before: Earlier record to extend; None starts an empty one.
         most: Maximum number of hashes per list.
 
     Attributes:
-        skipped: Positions of the records that `skip_bad` left out.
+        left_out: Positions of the records and questions that are not trained on, by reason (`records_skipped` …).
     """
 
     def __init__(self, before: ReadQuestions | None = None, most: int = MOST) -> None:
         before = before or ReadQuestions(np.empty(0, np.uint64), np.empty(0, np.uint64))
         self._questions = _Sample(most, before.questions, before.every_question)
         self._grams = _Sample(most, before.grams, before.every_gram)
-        self.skipped: set[str] = set()
+        self.left_out: dict[str, set[str]] = {}
 
     def add(self, texts: Iterable[str]) -> None:
         """Add question texts."""
@@ -222,17 +222,17 @@ def note(texts: Iterable[str]) -> None:
         recorder.add(texts)
 
 
-def note_skipped(positions: Iterable[str]) -> None:
-    """Add the positions of records that could not be read to the active recorder, if any."""
+def note_left_out(positions: Iterable[str], reason: str = "records_skipped") -> None:
+    """Add the positions of what is not trained on to the active recorder, if any; by default, records that could not be read."""
     recorder = _RECORDER.get()
     if recorder is not None:
-        recorder.skipped.update(positions)
+        recorder.left_out.setdefault(reason, set()).update(positions)
 
 
-def skipped_count() -> int:
-    """Return the number of records that the data recorded so far left out."""
+def left_out_counts() -> dict[str, int]:
+    """Return how many records and questions were left out so far, by reason, as far as there are any."""
     recorder = _RECORDER.get()
-    return 0 if recorder is None else len(recorder.skipped)
+    return {} if recorder is None else {reason: len(positions) for reason, positions in recorder.left_out.items() if positions}
 
 
 def read_record(folder: Path) -> ReadQuestions | None:

@@ -360,7 +360,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     if notes := _check_questions(benchmark):
         benchmark = replace(benchmark, extra={**benchmark.extra, "notes": (*benchmark.extra.get("notes", ()), *notes)})
     read_questions.note(question.text for question in benchmark.questions)
-    read_questions.note_skipped(record.where for record in benchmark.skipped)
+    read_questions.note_left_out(record.where for record in benchmark.skipped)
     if number := len(benchmark.skipped):
         skipped = f"{counted(number, 'record')} that could not be read {'was' if number == 1 else 'were'} skipped"
         benchmark = replace(benchmark, extra={**benchmark.extra, CAVEATS: (skipped, *benchmark.extra.get(CAVEATS, ()))})

@@ -366,7 +366,8 @@ class Pipeline:
         if hasattr(own, "keeps_outside"):
             own.keeps_outside = True
         others = [part_notes(part) for part in (*self.rerankers, self.compressor, self.reader)]
-        others += [part.corpus_notes(corpus) for part in self.rerankers if hasattr(part, "corpus_notes")]
+        several: list[Any] = [*self.rerankers, self.compressor]
+        others += [part.corpus_notes(corpus) for part in several if hasattr(part, "corpus_notes")]
         return replace(cost, notes=merged(*others, cost.notes))
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:

@@ -138,6 +138,13 @@ def as_text(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
     ]
 
 
+def documents_of(item: TrainingExample | JointRow) -> tuple[str, ...]:
+    """Return the documents of a training example, as memory or in its prompts, or of a row of joint training."""
+    if isinstance(item, JointRow):
+        return item.documents
+    return (*item.documents, *(text for exchange in item.exchanges for text in exchange.prompt.texts))
+
+
 def _number(*parts: int | str) -> int:
     return int(fingerprint(*parts), 16)
 
@@ -350,6 +357,8 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
     questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
         raise UserError(f"{benchmark.reference} has no question with an answer", code="no-answered-question", where="data")
+    without = {question.id for question in benchmark.questions} - {question.id for question in questions}
+    read_questions.note_left_out((f"{benchmark.reference} {name}" for name in without), "questions_without_answer")
     ranked = ranked_documents(benchmark, questions, pool, services or Services())
     rows = []
     for question in questions:
@@ -399,7 +408,7 @@ def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[Stage
         for row in STREAMED[reference.name](replace(reference, split=split), config, skipped):
             read_questions.note(text for text, _ in row.pairs)
             yield row
-    read_questions.note_skipped(record.where for record in skipped)
+    read_questions.note_left_out(record.where for record in skipped)
 
 
 def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:

@@ -17,7 +17,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import LaterOptions
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
+from methods.api import FAILED, RERANKER_TRUNCATED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
 from methods.clara.checkpoint import CONFIG, model_of, needs, read_config, require_checkpoint, texts_only
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompts import READING, ChatLayout, Request, answer, answer_from_text, messages, paraphrase
@@ -157,6 +157,10 @@ class ClaraCompressor:
         self._loaded = loaded(config, services.device)
         self.device = str(self._loaded.clara.device)
         self._documents = Documents(self._loaded, config, services)
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Measure how much of the passages is not compressed, for `Indexed.notes`."""
+        return self._documents.truncation(corpus)
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """Return the memory of each ranking's first documents, as many as fit the budget of memory tokens."""
@@ -485,6 +489,7 @@ class ClaraIndex:
     def __init__(self, retriever: ClaraRetriever, corpus: Corpus, offline: bool, device: str) -> None:
         self._retriever, self._corpus, self._offline, self.device = retriever, corpus, offline, device
         self._scope = Scope(corpus)
+        self.notes = retriever.documents.truncation(corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank documents by cosine similarity (eq 3.1).
@@ -546,6 +551,11 @@ class ClaraReranker(PointwiseReranker):
         self.device = str(model.clara.device)
         self._documents = Documents(model, config, services)
         self._questions = Questions(model, config)
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Measure how much of the passages is not compressed, for `Indexed.notes`."""
+        cut = self._documents.truncation(corpus)
+        return {RERANKER_TRUNCATED: cut[TRUNCATED]} if cut else {}
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Return cosine similarities in [-1, 1], one per id."""

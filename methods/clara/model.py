@@ -81,17 +81,25 @@ class Compressor:
         self._tokenizer, self._rows, self._tokens, self._layout = tokenizer, rows, tokens, layout
         self._before = [tokens.begin, *([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else [])]
         self._after = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
-        self._room = max_length + len(self._before) + len(self._after)
+        self._longest, self._room = max_length, max_length + len(self._before) + len(self._after)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without memory tokens. Special tokens in a text are treated as text, unless `joined`."""
-        if not texts:
-            return []
-        written = [self._layout.document(text) for text in texts]
-        results = [
-            ids_behind_bos(self._tokenizer, harmless(text)) if self._joined else plain_ids(self._tokenizer, text) for text in written
-        ]
-        return [[*self._before, *ids, *self._after][: self._room] for ids in results]
+        return [ids[: self._room] for ids in self._whole(texts)]
+
+    def _whole(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """Yield the token ids of whole texts."""
+        for written in map(self._layout.document, texts):
+            ids = ids_behind_bos(self._tokenizer, harmless(written)) if self._joined else plain_ids(self._tokenizer, written)
+            yield [*self._before, *ids, *self._after]
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Measure how much of the documents is not encoded, as `checks.truncation` does."""
+        # A token covers at least one byte, so most short texts need no tokenizer.
+        long = [text for text in texts if len(self._layout.document(text).encode("utf-8", "replace")) >= self._longest]
+        lost = [max(0.0, 1 - self._room / len(ids)) * len(text) for ids, text in zip(self._whole(long), long, strict=True)]
+        share = sum(lost) / max(1, sum(map(len, texts)))
+        return {"limit": self._longest, "passages": len(texts), "truncated": sum(map(bool, lost)), "share": round(share, 6)}
 
     def encode(self, texts: Sequence[str], token_budget: int) -> Encoded:
         """Encode texts; batches have similar lengths, which does not affect the result.

@@ -96,7 +96,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
 def _prepared(
     config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], context: TrainingContext, process: Any, identity: str
 ) -> PreparedRun:
-    from methods.clara.data import as_text, held_out, held_out_pretraining, held_out_that_fit, set_aside
+    from methods.clara.data import as_text, documents_of, held_out, held_out_pretraining, held_out_that_fit, set_aside
     from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
     from methods.clara.stages import ANSWER_TOKENS, begin, examples, finish, prepare, validator
@@ -126,6 +126,8 @@ def _prepared(
         shutil.rmtree(work / f"documents-{identity[:12]}", ignore_errors=True)
 
     counts = {"rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out}
+    cut = clara.compressor.truncation([*{text for row in prepared.rows for text in documents_of(row)}])["truncated"]
+    counts |= {"documents_cut": cut} if cut else {}
     return PreparedRun(trainer.loop, save, {name: float(count) for name, count in counts.items()})
 
 

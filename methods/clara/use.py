@@ -19,6 +19,7 @@ from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Pro
 from methods.models.pretrained import device_of
 from methods.models.weights import weights_hash
 from methods.registry import ModelMethodConfig
+from methods.retrieval.ranking import truncation_notes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -172,6 +173,10 @@ class Documents:
 
         made = self._compress([passage.full_text for passage in corpus.get(ids)]).memory
         return made.cpu().to(getattr(torch, self.dtype)).float()
+
+    def truncation(self, corpus: Corpus) -> dict[str, Any]:
+        """Measure how much of a corpus's passages is not compressed, for `Indexed.notes`."""
+        return truncation_notes(self.folder(corpus) if self._options.offline else None, corpus, self._loaded.clara.compressor.truncation)
 
     def _compress(self, texts: Sequence[str]) -> Compressed:
         import torch

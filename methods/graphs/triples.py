@@ -21,7 +21,7 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from benchmarks.graphs import TripleCorpus, Triples, united
-from benchmarks.read_questions import note_skipped, recording
+from benchmarks.read_questions import note_left_out, recording
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple
 from benchmarks.worlds.world import require_training_seed
@@ -165,7 +165,7 @@ def load_graph(
     # Triples are read, not the questions that came with them.
     with recording(None):
         benchmarks = [registry.load(item, value.get(registry.resolve(item)[0].name, {})) for item in wanted]
-    note_skipped(record.where for benchmark in benchmarks for record in benchmark.skipped)
+    note_left_out(record.where for benchmark in benchmarks for record in benchmark.skipped)
     corpora = [_triples_of(benchmark) for benchmark in benchmarks]
     return graph_of(benchmarks, corpora, test)
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
-from benchmarks.read_questions import skipped_count
+from benchmarks.read_questions import left_out_counts
 from methods.models.weights import locate, weights_hash
 from methods.training import Prepared, TrainedStage, TrainingConfig, TrainingContext
 from methods.training.parts import Figures
@@ -277,8 +277,8 @@ def train_stage(
     fresh = record is None
     if record is None:
         prepared = begin(fingerprint(identity, parent))
-        if skipped := skipped_count():
-            prepared = replace(prepared, figures={**prepared.figures, "records_skipped": float(skipped)})
+        left_out = {reason: float(count) for reason, count in left_out_counts().items()}
+        prepared = replace(prepared, figures={**left_out, **prepared.figures})
         if context.prepares:
             raise Prepared(stage, prepared.figures)
         require_equal({"rows": prepared.rows, **prepared.figures}, accelerator, str(context.work))

@@ -89,3 +89,34 @@ def test_stage_that_the_options_omit_is_refused(options: list[str], message: str
     with raises(message):
         train(tmp_path / "store", *options)
     assert not (tmp_path / "store" / "checkpoints").exists()
+
+
+def test_what_own_data_lose_in_training_is_counted(tmp_path: Path) -> None:
+    long = " ".join(f"word{number}" for number in range(200))
+    rows = [
+        {
+            "question": f"Who wrote book {number}?",
+            "answers": [f"Ann {number}"][: number < 3],
+            "passages": [f"Ann {number}.", f"{long} {number}"],
+        }
+        for number in range(5)
+    ]
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"answers": ["lost"]}]))
+    settings = {
+        "stages": "[instruction]",
+        "scp.rows.mix": "none",
+        "model.max_length": 64,
+        "model.rate": 10,
+        "data.instruction": "[files:train]",
+        "data.options.files.path": path,
+        "data.options.files.skip_bad": "true",
+    }
+    words = ["train", "clara", "--base", "pocket", "--store", str(tmp_path / "store"), "--device", "cpu", "--json", "--prepare"]
+    words += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    for reads in ("memory", "text"):
+        done = CliRunner().invoke(app, [*words, "--set", f"reads={reads}"])
+        assert done.exit_code == 0, done.output
+        figures = json.loads(done.stdout[done.stdout.index("{") :])["figures"]
+        expected = {"rows": 3, "documents_cut": 3, "questions_without_answer": 2, "records_skipped": 1}
+        assert {name: figures[name] for name in expected} == expected

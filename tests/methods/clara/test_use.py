@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
-from methods.api import FAILED, TRUNCATED, Context, Prediction, Ranking, Services
+from methods.api import FAILED, RERANKER_TRUNCATED, TRUNCATED, Context, Prediction, Ranking, Services
 from methods.clara.methods import DocumentMemory
 from methods.clara.model import Clara
 from methods.clara.store import MemoryStore
@@ -203,6 +203,26 @@ def test_budget_drops_the_last_documents_and_is_noted(tiny_clara: str, ground: A
     assert full.notes == {}
     (nothing,) = compressor.compress(query, [ranking], ground.corpus, M - 1)
     assert nothing.memory is None
+
+
+def test_passages_that_are_not_compressed_whole_are_noted(tiny_clara: str, services: Services) -> None:
+    clara = loaded(CheckpointOptions(model=tiny_clara), "cpu").clara
+    limit = clara.config.max_length
+    texts = ["moss " * count for count in (1, limit // 8, 2 * limit)]
+    corpus = Corpus.of([Passage(f"p{number}", "", text) for number, text in enumerate(texts)])
+    lengths = [len(ids) for ids in clara.compressor.ids(texts)]
+    assert lengths[0] < lengths[1] < lengths[2]
+    pipeline = assemble(
+        Component.of("clara_retriever", {"model": tiny_clara, "offline": False}),
+        services,
+        compressor=Component.of("clara_compressor", {"model": tiny_clara}),
+        reader=Component.of("clara_reader", {"model": tiny_clara}),
+    )
+    noted = pipeline.index(corpus).notes[TRUNCATED]
+    assert (noted["limit"], noted["passages"], noted["truncated"]) == (limit, 3, 1)
+    assert 0.4 < noted["share"] < 1
+    reranker = Component.of("clara_reranker", {"model": tiny_clara}).build(services)
+    assert reranker.corpus_notes(corpus) == {RERANKER_TRUNCATED: noted}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.read_questions import Recorder, recording, skipped_count
+from benchmarks.read_questions import Recorder, left_out_counts, recording
 from benchmarks.registry import load
 from methods.api import Services
 from methods.clara.data import instruction_rows, joint_rows, scp_rows
@@ -73,8 +73,8 @@ def test_records_that_graphs_leave_out_are_counted_once(tmp_path: Path) -> None:
     with recording(Recorder()):
         for _ in range(2):
             load_graph(["webqsp:train"], options)
-        assert skipped_count() == 2
-    assert skipped_count() == 0
+        assert left_out_counts() == {"records_skipped": 2}
+    assert left_out_counts() == {}
 
 
 def test_records_that_questions_and_rows_leave_out_are_counted(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_records_that_questions_and_rows_leave_out_are_counted(tmp_path: Path) -
     rows.write_text('{"question": "who?", "docs": ["a"], "gold_answer": "a", "answer": "a"}\n{"docs": ["b"]}\n')
     with recording(Recorder()):
         load("files:train", {"path": str(questions), "skip_bad": True})
-        assert skipped_count() == 1
+        assert left_out_counts() == {"records_skipped": 1}
         instruction_rows("clara_stages/instruction_tuning:train", None, {"path": str(rows), "skip_bad": True})
-        assert skipped_count() == 2
+        assert left_out_counts() == {"records_skipped": 2}
 
 
 def test_stage_says_how_many_records_were_left_out(tmp_path: Path) -> None:

@@ -435,15 +435,22 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
     parts = [_read_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
     rows = [row for part in parts for row in part]
     if stage == "supervised":
-        rows = [row for row in rows if isinstance(row, JointRow) and row.positives]
+        rows = _ranked_rows([row for row in rows if isinstance(row, JointRow)])
     if not rows:
         raise UserError(
             f"{stage} has no row to train on",
             code="no-training-row",
             where=f"data: {', '.join(config.references(stage))}",
-            try_this="a positive document for supervised; questions with answers and documents for the others",
+            try_this="a positive and a negative document per question for supervised; questions with answers and documents for the others",
         )
     return rows, [fingerprint([asdict(row) for row in part]) for part in parts]
+
+
+def _ranked_rows(rows: Sequence[JointRow]) -> list[Row]:
+    """Return the rows with positive and negative documents; the others teach no ranking, and are counted."""
+    read_questions.note_left_out((row.id for row in rows if not row.positives), "rows_without_positive")
+    read_questions.note_left_out((row.id for row in rows if 0 < len(row.documents) == len(row.positives)), "rows_without_negative")
+    return [row for row in rows if 0 < len(row.positives) < len(row.documents)]
 
 
 def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows: Sequence[Row]) -> list[JointRow]:

@@ -127,7 +127,9 @@ def _prepared(
 
     counts = {"rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out}
     cut = clara.compressor.truncation([*{text for row in prepared.rows for text in documents_of(row)}])["truncated"]
-    counts |= {"documents_cut": cut} if cut else {}
+    # If a question has no more documents than the answer is read from, its selection is not learned.
+    fixed = sum(len(row.documents) <= clara.config.k for row in prepared.rows) if stage == "joint" else 0
+    counts |= {name: count for name, count in (("documents_cut", cut), ("rows_without_choice", fixed)) if count}
     return PreparedRun(trainer.loop, save, {name: float(count) for name, count in counts.items()})
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.gpr.config import GprTrainingConfig, ValidateConfig
 from methods.gpr.questions import QuestionSet
@@ -80,6 +81,13 @@ class Material:
         self._index = TripleIndex(graph.heads, graph.relations, graph.tails, graph.triples)
         counts = self._index.neighbor_counts(questions.triples, config.sampling.nb_exclude_same_hr)
         usable = np.flatnonzero(counts)
+        if not len(usable):
+            raise UserError(
+                f"none of the {len(graph):,} triples with a question shares an entity with another triple",
+                code="no-neighbor-triple",
+                where="graph",
+                try_this="a larger graph, in which entities have several triples",
+            )
         self.dropped = len(questions) - len(usable)
         """Questions whose triple has no neighbor."""
         watched = _watched(questions.triples[usable], config.validate_on, config.seed)

@@ -322,6 +322,14 @@ def _prepared(
     rows = [row for row in training.rows if _teaches(row, config)]
     if not rows:
         raise _nothing_to_train(config)
+    labels = {row.label for row in rows}
+    if len(labels) == 1 and not config.loss.listwise:
+        raise UserError(
+            f"every label is {labels.pop()}, so there is nothing to distinguish",
+            code="equal-labels",
+            where="labels",
+            try_this="data with helpful and misleading passages, or loss.listwise: true",
+        )
     objective = Objective(new_reranker(config, str(process.device)), config, process)
     same = fingerprint(identity, training.fingerprint, held_out.fingerprint if held_out is not None else None)
     validate = validator(objective, held_out.rows, config) if held_out is not None else None

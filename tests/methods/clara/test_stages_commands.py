@@ -120,3 +120,27 @@ def test_what_own_data_lose_in_training_is_counted(tmp_path: Path) -> None:
         figures = json.loads(done.stdout[done.stdout.index("{") :])["figures"]
         expected = {"rows": 3, "documents_cut": 3, "questions_without_answer": 2, "records_skipped": 1}
         assert {name: figures[name] for name in expected} == expected
+
+
+def test_rows_without_a_choice_are_counted_or_refused(tmp_path: Path, tiny_clara: str) -> None:
+    def rows(name: str, *positives: list[int]) -> str:
+        docs = [f"Book {number} was written by Ann {number}." for number in range(2)]
+        each = [{"question": f"{number}?", "docs": docs, "answer": "Ann", "pos_index": right} for number, right in enumerate(positives)]
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in each))
+        return str(path)
+
+    def figures(stage: str, path: str) -> Any:
+        words = ["train", "clara", "--store", str(tmp_path / "store"), "--device", "cpu", "--json", "--prepare"]
+        settings = f"stages=[{stage}]", f"start={tiny_clara}", "data.joint=[clara_stages/e2e_training_nq_with_pos:train]"
+        words += [part for value in (*settings, f"data.options.clara_stages.path={path}") for part in ("--set", value)]
+        done = CliRunner().invoke(app, words)
+        if isinstance(done.exception, UserError):
+            raise done.exception
+        return json.loads(done.stdout[done.stdout.index("{") :])["figures"]
+
+    mixed = figures("supervised", rows("mixed.jsonl", [0], [], [0, 1]))
+    assert (mixed["rows"], mixed["rows_without_positive"], mixed["rows_without_negative"]) == (1, 1, 1)
+    assert figures("joint", rows("joint.jsonl", [0], [1]))["rows_without_choice"] == 2
+    with raises("no-training-row"):
+        figures("supervised", rows("all.jsonl", [0, 1]))

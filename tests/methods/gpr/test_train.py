@@ -359,3 +359,12 @@ def test_what_own_graphs_leave_out_is_counted(base: str, toy: ModuleType, tmp_pa
     config = config.model_copy(update={"validation": ("webqsp:train",), "validation_options": options})
     with raises("no-validation-answer"):
         list(GprTraining(config).run(replace(prepares, work=tmp_path / "other")))
+
+
+@pytest.mark.parametrize("graph", [[["a", "r.r.r", "b"]], [["a", "r.r.r", "b"], ["c", "r.r.r", "d"]]])
+def test_graph_without_neighbors_is_refused(base: str, toy: ModuleType, tmp_path: Path, graph: list[list[str]]) -> None:
+    path = tmp_path / "graph.jsonl"
+    path.write_text(json.dumps({"id": "own", "question": "who?", "answer": [], "q_entity": [], "graph": graph}) + "\n")
+    config = toy.options(base, graph=["webqsp:train"], graph_options={"webqsp": {"path": str(path)}}, questions={"generator": "template"})
+    with raises("no-neighbor-triple"):
+        trained(config, tmp_path)

@@ -221,3 +221,11 @@ def test_pairs_longer_than_the_limit_are_counted(toy: ModuleType, base: str, tmp
     long = sum(len(tokenizer(*pair)["input_ids"]) > 32 for pair in texts)
     assert 0 < long < len(texts)
     assert prepared.value.figures["pairs_cut"] == long
+
+
+@pytest.mark.usefixtures("material")
+@pytest.mark.parametrize("label", [0, 1])
+def test_equal_labels_are_refused_without_lists(toy: ModuleType, base: str, tmp_path: Path, label: int) -> None:
+    rows = [toy.row(number, label) for number in range(4)]
+    with raises("equal-labels"):
+        train(toy.options(base, loss={"listwise": False}), tmp_path, Source(rows))

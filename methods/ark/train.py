@@ -411,7 +411,7 @@ class ArkTraining:
         miner = parents[0] if config.mine.model == "base" else parents[-1]
         with first(process):
             rows, skipped, mined_with = _mined_rows(config, stages, miner, preparation, device, context.services.folder("embeddings"))
-        if not rows:
+        if not _has_negatives(rows, config):
             raise _nothing_to_train(name)
         model = load_tower(parents[-1], device)
         evaluated, longest = prompts_of(config.encoder, model), model.max_seq_length
@@ -447,6 +447,13 @@ def _mined_rows(
         encoder = Encoder(miner.model_copy(update=update), device, cache)
     made = [preparation.train_rows(stage, encoder, model) for stage in stages]
     return [row for rows, _ in made for row in rows], sum(skipped for _, skipped in made), model if encoder else None
+
+
+def _has_negatives(rows: Sequence[TrainRow], config: ArkTrainingConfig) -> bool:
+    """Return whether any row has negatives of its own, or can get some from other rows of a batch."""
+    others = {row.question_id if config.loss.mask_same_question else row.positive_id for row in rows}
+    shared = any(config.loss.in_batch[STAGES.index(row.stage)] != "none" for row in rows)
+    return any(row.negative_ids for row in rows) or (shared and len(others) > 1 and config.train.batch_size > 1)
 
 
 def _nothing_to_train(name: str) -> UserError:

@@ -377,6 +377,17 @@ def test_left_out_questions_are_counted(data: dict[str, Benchmark], base: str, t
     assert result.figures == {"rows": 4, "rows_left_out": 0, "questions_without_answer": 1, "questions_without_positive": 1}
 
 
+def test_question_without_a_negative_is_refused(data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path) -> None:
+    before = data["worlds/long:train"]
+    data["worlds/long:train"] = replace(before, questions=before.questions[:1])
+    with raises("no-training-pair"):
+        prepared(config(base, tiny_llama), tmp_path / "one")
+    data["worlds/long:train"] = replace(before, questions=before.questions[:2])
+    with raises("no-training-pair"):
+        prepared(config(base, tiny_llama, train={"batch_size": 1}), tmp_path / "alone")
+    assert prepared(config(base, tiny_llama), tmp_path / "two").figures["rows"] == 4
+
+
 def test_validation_needs_evidence_and_no_answers(data: dict[str, Benchmark], base: str, tiny_llama: str) -> None:
     before = data["worlds/long:validation"]
     first, second, *others = before.questions

@@ -49,9 +49,9 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (7, "2a6f767fbbc8e986")),
+        (ANSWERS, READING, (7, "e6bedbb0a5832df3")),
         (RECORDS, READING, (7, "3f4fc65176f72c2d")),
-        (VERDICTS, VERSION, (6, "27fa8e778e891ca2")),
+        (VERDICTS, VERSION, (6, "9170befadd96024c")),
     ],
     ids=["answers", "records", "verdicts"],
 )

@@ -20,7 +20,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question, sentence_of, without_gold
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
-from methods.api import ANSWERABLE, NO_RETRIEVAL, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
 from methods.composed import Composed
 from methods.flow import in_flight, one
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
@@ -260,7 +260,7 @@ class _HasAnswerIndex(Composed):
         return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage, ranking.notes)
 
 
-@register(NO_RETRIEVAL, kind="retriever", summary="closed book: the reader answers without passages", work=free)
+@register("no_retrieval", kind="retriever", summary="closed book: the reader answers without passages", work=free)
 class NoRetrieval:
     """Retriever that returns no passages, for closed-book answers; it is not scored on rankings."""
 

@@ -170,7 +170,7 @@ def _members(hashes: Hashes, values: Sequence[int]) -> bool:
 
 
 class Recorder:
-    """Collector of the questions that a training reads, and of what it leaves out.
+    """Collector of the questions that a training reads, and of the records and questions that it leaves out.
 
     Args:
         before: Earlier record to extend; None starts an empty one.
@@ -223,14 +223,14 @@ def note(texts: Iterable[str]) -> None:
 
 
 def note_left_out(positions: Iterable[str], reason: str = "records_skipped") -> None:
-    """Add the positions of what is not trained on to the active recorder, if any; by default, records that could not be read."""
+    """Add positions of records or questions that are not trained on to the active recorder, if one is active."""
     recorder = _RECORDER.get()
     if recorder is not None:
         recorder.left_out.setdefault(reason, set()).update(positions)
 
 
 def left_out_counts() -> dict[str, int]:
-    """Return how many records and questions were left out so far, by reason, as far as there are any."""
+    """Return the numbers of records and questions left out so far, by reason, without zeros."""
     recorder = _RECORDER.get()
     return {} if recorder is None else {reason: len(positions) for reason, positions in recorder.left_out.items() if positions}
 

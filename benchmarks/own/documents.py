@@ -133,7 +133,7 @@ def _without_text(ending: str) -> str:
 
 
 def _unread(text: str, path: Path) -> str:
-    """Return a note on characters that could not be decoded, "" if there are none; refuse a text that is full of them."""
+    """Return a note if some characters could not be decoded, else ""; refuse a text with many of them."""
     lost = _LOST.findall(_BULLET.sub("", text))
     if len(lost) >= 5 and sum(map(len, lost)) * 100 >= len(text):
         why = "recognize its text first (ocrmypdf --force-ocr IN.pdf OUT.pdf)" if path.suffix.lower() == ".pdf" else "correct its charset"

@@ -127,7 +127,7 @@ class Tower:
         return self._lengths[text]
 
     def cut(self, queries: Iterable[str], passages: Iterable[str]) -> dict[str, float]:
-        """Return how many distinct texts are longer than the model reads (`queries_cut`, `passages_cut`), as far as there are any."""
+        """Return the numbers of distinct texts that are longer than the model reads (`queries_cut`, `passages_cut`), without zeros."""
         sides = ("queries_cut", queries, self.prompts.query), ("passages_cut", passages, self.prompts.passage)
         return {name: float(count) for name, texts, prompt in sides if (count := cut_texts(self.model, texts, prompt))}
 

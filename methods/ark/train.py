@@ -250,7 +250,7 @@ class Preparation:
 
     @property
     def left_out(self) -> dict[str, float]:
-        """Return the numbers of questions that give no row, by reason, as far as there are any."""
+        """Return the numbers of questions that give no row, by reason, without zeros."""
         counts = {
             "questions_without_answer": self.material.without_answer,
             "questions_without_positive": sum(not chosen for chosen in self.positives.values()),

@@ -459,7 +459,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
                 f"no method of this experiment returns what the primary metric {primary} reads",
                 code="no-answers-to-score",
                 where=source.where(("primary", "metric")),
-                try_this="metrics of rankings (recall@5) for the reader retrieval_only, of answers (f1) for the retriever no_retrieval",
+                try_this="use metrics of rankings (recall@5) for the reader retrieval_only, of answers (f1) for the retriever no_retrieval",
             )
     return Experiment(
         spec.name,

@@ -283,7 +283,7 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
             f"no method of this experiment returns what {', '.join(map(str, able))} {'reads' if len(able) == 1 else 'read'}",
             code="no-answers-to-score",
             where=loaded.plan.where,
-            try_this="metrics of rankings (recall@5) for the reader retrieval_only, of answers (f1) for the retriever no_retrieval",
+            try_this="use metrics of rankings (recall@5) for the reader retrieval_only, of answers (f1) for the retriever no_retrieval",
         )
     defaults = [str(metric) for metric in default_metrics(benchmark) if can_score(metric, benchmark.questions, graphs)]
     free = "judges: [{id: open_pairwise, config: {llm: {model: …}}}] compares answers without gold; rule_style reads how they are written"

@@ -53,7 +53,7 @@ def annotator_name(name: str, known: Iterable[str]) -> str:
     """
     plain = " ".join(name.split())
     if not plain or not plain.isprintable():
-        raise UserError("this is not a name of a person", code="bad-annotator", where="--annotator", try_this="--annotator ann")
+        raise UserError("the annotator has no printable name", code="bad-annotator", where="--annotator", try_this="--annotator ann")
     alike = [other for other in known if other.casefold() == plain.casefold()]
     return plain if plain in alike or not alike else alike[0]
 

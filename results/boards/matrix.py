@@ -425,17 +425,17 @@ def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
     """Return a group number per column; columns that share questions, directly or transitively, form a group."""
-    groups: list[tuple[set[str], list[str]]] = []
+    groups: list[tuple[frozenset[int], list[str]]] = []
     for column in columns:
-        query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
+        ours, keys = results[column.key].identities if column.key in results else frozenset(), [column.key]
         apart = []
-        for ids, members in groups:
-            if ids.isdisjoint(query):
-                apart.append((ids, members))
+        for theirs, members in groups:
+            if theirs.isdisjoint(ours):
+                apart.append((theirs, members))
             else:
-                query |= ids
+                ours |= theirs
                 keys = [*members, *keys]
-        groups = [*apart, (query, keys)]
+        groups = [*apart, (ours, keys)]
     return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
 
 

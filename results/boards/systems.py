@@ -29,7 +29,7 @@ from results.statistics.places import Band, bands
 from results.statistics.tested import Tested
 from results.store.cost_queries import unstated
 from results.store.queries import NO_EXPERIMENT, RunRow
-from results.store.score_queries import definitions, questions_by_data, sampled_by_data
+from results.store.score_queries import definitions, identities_by_data, questions_by_data, sampled_by_data
 from results.store.store import FINISHED, Store
 from results.store.training_data import Cards, Checkpoints, contaminating, declared, trained_on
 
@@ -114,6 +114,7 @@ class Figures:
         questions: Number of questions in the benchmark.
         sampled: The clusters of the questions and their kind.
         question_ids: Ids of the questions, in the order of the scores.
+        identities: Hashes of the questions; benchmarks that have one in common share questions.
         definition: Definition of the metric.
         missing: Counts of missing verdicts of a judge, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
@@ -131,6 +132,7 @@ class Figures:
     questions: int
     sampled: Sampled
     question_ids: tuple[str, ...] = ()
+    identities: frozenset[int] = frozenset()
     definition: Mapping[str, Any] = field(default_factory=dict)
     missing: Mapping[str, Missing] = field(default_factory=dict)
     max_unscored: float = MAX_UNSCORED
@@ -181,6 +183,7 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
         return {}
     with store.database.reading() as connection:
         ids_of = questions_by_data(store, (column.dataset_fingerprint for column in wanted))
+        identities = identities_by_data(store, ids_of)
         runs_by_experiments: dict[frozenset[str], dict[str, list[str]]] = {}
         for column in wanted:
             same = runs_by_experiments.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
@@ -213,7 +216,9 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
             }
         most_unscored = most.get(column.key, MAX_UNSCORED)
         digest = made_of.digest(answers, repr((missing, most_unscored)))
-        result = kept.pop(digest, None) or replace(_figures(made_of, answers), missing=missing, max_unscored=most_unscored)
+        result = kept.pop(digest, None) or replace(
+            _figures(made_of, answers), missing=missing, max_unscored=most_unscored, identities=identities.get(data, frozenset())
+        )
         results[column.key] = kept[digest] = result
     return results
 

@@ -28,7 +28,7 @@ from results.statistics.gate import clusters_needed
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.places import Standing
 from results.statistics.planning import seeds_needed
-from results.statistics.pooled import Added, pilot
+from results.statistics.pooled import Added, labels_over, pilot
 from results.statistics.tested import FEWEST_CLUSTERS, Mask, Tested
 from results.store.cost_queries import Cost
 
@@ -136,8 +136,8 @@ class Place:
         name: The metric as tables call it.
         higher_is_better: False if lower is better.
         scale: Factor for displaying values.
-        questions: Number over all benchmarks.
-        clusters: Number of independent clusters: those of data that several benchmarks share count once.
+        questions: Number over all benchmarks; questions that several benchmarks share (in other settings or styles) count once.
+        clusters: Number of independent clusters, counted in the same way.
         kind: Kind of cluster, for example "document".
         fingerprints: Data fingerprint of each benchmark; two benchmarks may differ only in it.
         seed: Seed of the first benchmark's first run, as in its `Board`.
@@ -270,23 +270,26 @@ def _entrant(name: str, cell: Cell, figures: Figures, cost: Cost | None) -> Entr
 
 
 def _place(
-    columns: Sequence[Column], figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+    columns: Sequence[Column],
+    figures: Mapping[str, Figures],
+    definitions: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str],
+    kin: Mapping[str, int] | None = None,
 ) -> Place:
     """Describe the common subject of several columns with one kind of metric."""
     first = columns[0].metric or ""
+    known_by = [(figures[column.key], (kin or {}).get(column.key, 0)) for column in columns]
     metrics = {column.metric for column in columns}
     known = definitions.get(first, {})
-    sampled = [figures[column.key].sampled for column in columns]
-    kinds = {item.kind for item in sampled}
+    kinds = {item.sampled.kind for item, _ in known_by}
     return Place(
         tuple((column.first.dataset, column.first.setting) for column in columns),
         first if len(metrics) == 1 else None,
         kind_of(columns[0]) if len(metrics) > 1 else names[first],
         columns[0].higher_is_better,
         1.0 if known.get("unit") == "number" else 100.0,
-        sum(figures[column.key].questions for column in columns),
-        # Benchmarks on the same data, in other settings, have the same clusters.
-        sum({c.first.dataset_fingerprint: s.count(figures[c.key].questions) for s, c in zip(sampled, columns, strict=True)}.values()),
+        len({(group, question) for item, group in known_by for question in item.question_ids}),
+        len({label for item, group in known_by for label in labels_over(group, item.question_ids, item.sampled.labels)}),
         kinds.pop() if len(kinds) == 1 else "cluster",
         tuple(column.first.dataset_fingerprint for column in columns),
         columns[0].first.seed,
@@ -399,7 +402,7 @@ def _suite(
     board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
 ) -> BoardVerdict:
     """Return the verdict over all benchmarks, for the methods that are ranked on each."""
-    place = _place(board.columns, figures, definitions, names)
+    place = _place(board.columns, figures, definitions, names, board.kin)
     able: list[tuple[System, Entrant]] = []
     left_out: dict[str, str] = {}
     for row in board.rows:
@@ -482,7 +485,13 @@ def _pooled_against(
     judged = any(figures[column.key].definition.get("judge") is not None for column in board.columns)
     holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
     why = "a benchmark has insufficient data" if math.isnan(p) else too_few(clusters, "cluster", p)
-    n = sum(int((~np.isnan(one.mean) & ~np.isnan(two.mean)).sum()) for one, two in sides)
+    n = len(
+        {
+            (board.kin[column.key], figures[column.key].question_ids[at])
+            for column, (one, two) in zip(board.columns, sides, strict=True)
+            for at in np.flatnonzero(~np.isnan(one.mean) & ~np.isnan(two.mean))
+        }
+    )
     equal_seeds = len({(one.seeds, two.seeds) for one, two in sides}) == 1
     lacking: tuple[Needed | None, bool] = None, False
     if not why and not p <= ALPHA and equal_seeds:

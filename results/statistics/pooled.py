@@ -54,12 +54,14 @@ class Stratum:
 
     @property
     def labels(self) -> list[str]:
-        """Return a cluster label for each question; questions without a cluster get a unique label."""
-        named = self.clusters or [None] * len(self.questions)
-        return [
-            f"{self.kin}#{question}" if cluster is None else f"{self.kin}={cluster}"
-            for question, cluster in zip(self.questions, named, strict=True)
-        ]
+        """Return a cluster label for each question, as `labels_over`."""
+        return labels_over(self.kin, self.questions, self.clusters)
+
+
+def labels_over(kin: int, questions: Sequence[str], clusters: Clusters) -> list[str]:
+    """Return a cluster label for each question that is unique over benchmarks; questions without a cluster get their own label."""
+    named = clusters or [None] * len(questions)
+    return [f"{kin}#{q}" if cluster is None else f"{kin}={cluster}" for q, cluster in zip(questions, named, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,20 @@ def questions_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, li
     )
 
 
+def identities_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, frozenset[int]]:
+    """Read hashes by which questions of several datasets are recognized as the same, by fingerprint.
+
+    The id alone is not enough: many datasets number their questions. Ids and texts must agree, or ids, gold answers and evidence
+    (questions in another style).
+    """
+    rows = store.database.rows(
+        """SELECT dataset_fingerprint, list(hash(question, text)) || list(hash(question, answers, evidence)) FROM questions
+           WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
+        [sorted(set(fingerprints))],
+    )
+    return {data: frozenset(hashes) for data, hashes in rows}
+
+
 def lacks_answers(store: Store, dataset_fingerprint: str) -> bool:
     """Return whether some questions of a dataset are unanswerable or have no gold answer, which official scripts do not count as 0."""
     rows = store.database.rows(

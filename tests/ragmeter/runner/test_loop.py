@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -443,5 +444,21 @@ def test_worlds_of_two_settings_count_once_in_the_verdict_over_both(store: Store
     first = "{id: worlds/multihop, split: validation, setting: distractor, limit: 12}"
     run(store, FILE.replace(first, f"{first}, {first.replace('distractor', 'corpus')}"))
     by_suite = {verdict.place.suite: verdict.place for verdict in verdicts(store, "small")}
-    assert by_suite[True].questions == 2 * by_suite[False].questions
+    assert by_suite[True].questions == by_suite[False].questions
     assert by_suite[True].clusters == by_suite[False].clusters
+
+
+@pytest.mark.parametrize("change", ["number only", "text too", "style"])
+def test_numbered_questions_of_two_files_are_the_same_only_if_their_content_is(store: Store, tmp_path: Path, change: str) -> None:
+    """Ids alone do not tell: many files number their questions. A question in another style keeps its gold answer and evidence."""
+    for name in "ab":
+        word = {"number only": name, "text too": "a", "style": "a"}[change]
+        asked = "Tell me: " if change == "style" and name == "b" else ""
+        items = [
+            {"id": i, "question": f"{asked}{word} {i}?", "answers": [f"{word}{i}"], "contexts": [f"{word} {i}, {name}."]} for i in range(12)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, items)))
+    data = ", ".join(f"{{id: files, setting: closed_book, config: {{path: {tmp_path / name}.jsonl}}}}" for name in "ab")
+    run(store, f"name: numbered\nbenchmarks: [{data}]\nmethods: [{{id: no_retrieval}}]\nmetrics: [f1]")
+    whole = next(verdict.place for verdict in verdicts(store, "numbered") if verdict.place.suite)
+    assert whole.questions == whole.clusters == (24 if change == "number only" else 12)

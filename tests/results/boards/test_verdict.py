@@ -251,7 +251,7 @@ def test_verdicts_of_a_store_agree_with_its_boards(tmp_path: Path, module_at: Ca
     assert [verdict.place.name for verdict in suites] == ["em", "recall@5"]
     assert suites[0] is known[0]
     assert verdicts(store, "several", most=1) == known[:5]
-    assert suites[0].place.questions == 240
+    assert suites[0].place.questions == 180
     open_ = [verdict.next for verdict in suites if verdict.next and not (verdict.next.significant or verdict.next.insufficient_data)]
     assert [item.needed.questions > item.n for item in open_ if item.needed and item.needed.questions] == [True] * len(open_) != []
     assert "gold answer" not in {name for verdict in known for name in (*verdict.equal, *verdict.left_out)}

@@ -136,7 +136,7 @@ def _notes(board: Board, heads: dict[str, str], main: str | None, verbose: bool,
     shown = values_shown(cell.scale for row in board.rows for cell in row.cells.values())
     legend = [f"{shown} {interval_words(interval_texts(board))}{how[0]}"]
     if board.reference:
-        legend.append(f"Δ: difference from {board.reference}{how[1]}, * p < .05, ** p < .01")
+        legend.append(f"Δ: difference from {board.reference}{how[1]}, * p < .05, ** p < .01{_without_reference(board, heads)}")
         legend += geometric_notes(board)
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         legend.append(BRACKETS)
@@ -146,6 +146,17 @@ def _notes(board: Board, heads: dict[str, str], main: str | None, verbose: bool,
     notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
     return [*notes, *([long] if verbose and long else [])]
+
+
+def _without_reference(board: Board, heads: dict[str, str]) -> str:
+    """Name the metrics without differences because the reference has no value that others can be compared with."""
+    cells = next((row.cells for row in board.rows if row.run.method == board.reference), {})
+    ours = [cells.get(metric) for metric in board.metrics]
+    lacking = [m for m, cell in zip(board.metrics, ours, strict=True) if cell is None or cell.apart or math.isnan(cell.estimate.value)]
+    if not lacking or len(board.rows) < 2:
+        return ""
+    which = "" if len(lacking) == len(board.metrics) else f" of {', '.join(heads.get(metric, metric) for metric in lacking)}"
+    return f"; no Δ{which}: {board.reference} has no comparable value"
 
 
 @dataclass(frozen=True, slots=True)

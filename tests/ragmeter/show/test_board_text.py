@@ -118,6 +118,18 @@ def test_option_verbose_prints_metric_ids_and_corrections(board: Board) -> None:
     assert "Δ: difference from bm25, * p < .05" in brief
 
 
+def test_metrics_that_the_reference_lacks_are_named_in_the_legend(board: Board) -> None:
+    def lacking(board: Board) -> str:
+        return next(line for line in printed(board, 200) if "Δ: " in line).partition("no Δ")[2]
+
+    assert lacking(board) == ""
+    without = [replace(row, cells={}) if row.run.method == board.reference else row for row in board.rows]
+    assert str(board.reference) in lacking(replace(board, rows=tuple(without)))
+    both = lacking(replace(board, metrics=(*board.metrics, "recall@5")))
+    assert "recall@5" in both
+    assert board.metrics[0].partition("(")[0] not in both
+
+
 def test_hidden_warnings_are_counted(board: Board) -> None:
     flagged = replace(board, flags={f"m{number}": ["measures something else"] for number in range(6)})
     brief, whole = ("\n".join(printed(flagged, 400, verbose=verbose)) for verbose in (False, True))

@@ -51,7 +51,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
     [
         (ANSWERS, READING, (7, "e6bedbb0a5832df3")),
         (RECORDS, READING, (7, "3f4fc65176f72c2d")),
-        (VERDICTS, VERSION, (6, "9170befadd96024c")),
+        (VERDICTS, VERSION, (7, "d940873165db7551")),
     ],
     ids=["answers", "records", "verdicts"],
 )

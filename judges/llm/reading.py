@@ -19,7 +19,7 @@ from judges.judge import Parsed
 from methods.models.bounded import mended
 from methods.models.thoughts import split
 
-VERSION = 6
+VERSION = 7
 """Version of every judge whose replies are read here. Raise it if a reply may get another verdict."""
 LONGEST = 20_000
 """Characters at the end of a reply that are parsed."""
@@ -64,6 +64,13 @@ _VERDICT = r"(?:verdict|judge?ment|label|classification|decision|rating)"
 _TAGGED = re.compile(rf"<\s*({_VERDICT}|answer|result|output)\s*>(.*?)<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\w*\s*\{)?([^{}]*)\}|\[\[([^\[\]]*)\]\]")
 _LABELED = re.compile(rf"\b{_VERDICT}\b\W{{0,3}}?\s*(?:[:=→|]|[-=]+>|[–—-]|\bis\b|\n)[ \t]*[:\n]?[ \t]*([^\n]*)", re.IGNORECASE)
+_CONCLUDES = r"^\W*(?:(?:so|therefore|thus|hence|in (?:conclusion|summary)|to conclude)\b\W*)?(?:(?:the|my) )?"
+_STATED = r"\s*(?:[:=→|]|[-=]+>|[–—-]|\bis\b)[ \t]*(\S[^\n]*)$"
+_FINAL = re.compile(
+    rf"{_CONCLUDES}(?:final(?: (?:answer|result|output|conclusion|assessment|evaluation))?|conclusion|overall){_STATED}",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A last word that can contradict a verdict before it: "Final: Mismatch"."""
 _KEY = re.compile(rf"(?:final)?{_VERDICT}")
 _MARKDOWN = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|^[ \t]*(?:#+|>|[-•·–—]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
@@ -236,8 +243,12 @@ class _Statements:
                 return set()
         verdicts = {verdict for result in objects for verdict in self._of_object(result)}
         verdicts |= {None} if self._corrected() else set()
-        if not objects:
+        if objects:
+            verdicts |= set(_Statements(self._raw.rpartition("}")[2], self._words)._marked()) - {None}
+        else:
             verdicts |= set(self._marked())
+        if verdicts:
+            verdicts |= set(map(self._words.leading_verdict, _FINAL.findall(self._text))) - {None}
         alone = [line for line in self._lines if self._words.phrase(line)]
         if verdicts:
             ends = {self._lines[0], self._lines[-1]} if self._lines else set()
@@ -327,6 +338,12 @@ _EQUAL = re.compile(
 )
 _LONGEST_VERDICT = 500
 """Maximum characters of a paraphrased verdict; a longer text is not a verdict."""
+_OVERALL = "overall"
+_LAST_WORD = re.compile(
+    rf"{_CONCLUDES}(?:(?:final|overall)\b[^:\n]{{0,30}}?|winner)(?:\W{{1,3}}overall(?: winner)?)?{_STATED.replace('[:=', '[,:=')}",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A last word on the whole that can contradict the verdicts before it: "Final: overall: Answer 2", "Overall, Answer 2 wins."."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "1st": 1, "2": 2, "two": 2, "second": 2, "2nd": 2}
 _OF_MANY = r"\d[\d.,]*\s*(?:%|/\s*\d+|(?:out )?of \d+|points?|stars?)"
 _RATING = re.compile(rf"\W*{_OF_MANY}\W*", re.IGNORECASE)
@@ -352,8 +369,12 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
         statements = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
     if statements.keys() != set(criteria):
         return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
-    after = text.rpartition("}")[2] if "{" in text else ""
-    if (correction := _CORRECTS.search(after)) and _NAMES_VERDICT.search(after[correction.end() :].casefold()):
+    after = text.rpartition("}")[2] if "{" in text else text
+    if _OVERALL in criteria:
+        plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", after))
+        last = [value for value in _LAST_WORD.findall(plain) if _NAMES_VERDICT.search(value.casefold()) and _verdict(value, offered)[0]]
+        statements[_OVERALL] = [*statements[_OVERALL], *last]
+    if "{" in text and (correction := _CORRECTS.search(after)) and _NAMES_VERDICT.search(after[correction.end() :].casefold()):
         return Parsed(None, f"{QUALIFIED}: {_short(text)}")
     return _settled(text, statements, criteria, offered)
 

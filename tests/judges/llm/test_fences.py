@@ -216,5 +216,5 @@ def test_other_weights_with_the_same_name_change_the_judge_id(tmp_path: Path) ->
 
 def test_default_judge_ids_are_stable() -> None:
     """An id that changes by accident would cause all answers to be judged again."""
-    assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=7aad9fb6)#v6"
+    assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=fc28064a)#v7"
     assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=31ad214c)#v3"

@@ -113,6 +113,12 @@ def test_explicit_verdict_is_read(reply: str, verdict: str) -> None:
         ("Verdict: Mismatch\nActually, both name Rome. Verdict: Match", "more than one verdict"),
         ("Match\n\nVerdict: Mismatch", "more than one verdict"),
         ("Verdict: Match\nVerdict: Mismatch", "more than one verdict"),
+        *(
+            (f"{first}\n\n{last}", "more than one verdict")
+            for first in ("Verdict: Match", "**Verdict:** Match\nBoth name Rome.", '{"verdict": "Match"}')
+            for last in ("Final: Mismatch", "**Final answer:** Mismatch", "So the final result is: Mismatch", "Conclusion: Mismatch.")
+        ),
+        ('{"verdict": "Match"}\nFinal verdict: Mismatch', "more than one verdict"),
         ('{"verdict": "Match"}\n{"verdict": "Mismatch"}', "more than one verdict"),
         *((text, "") for text in ("Verdict: Match or Partial", "Verdict: Match, but only partially", "Neither Match nor Mismatch")),
         *((text, "no verdict of") for text in ('{"verdict": null}', '{"verdict": "Ma', '{"verdict": "Match", "reason": "bo')),
@@ -235,6 +241,18 @@ def test_verdict_that_is_taken_back_or_denied_is_unread() -> None:
     assert "qualified" in (read(f"```json\n{json.dumps(GOOD)}\n```\nWait, overall it is a tie.").unscored or "")
     assert read(f"Wait, Answer 2 is better.\n{json.dumps(GOOD)}").value == READ
     assert read({**GOOD, "overall": "Answer 1 (incorrect)"}).value["overall"] is None
+
+
+LAST_WORDS = ("Final: overall: {}", "Final overall winner: {}", "The overall winner is {}.", "Overall, {} wins.", "**Winner:** {}")
+
+
+@pytest.mark.parametrize("last", [*LAST_WORDS, "Final verdict (overall): {}", "Therefore, overall, {} is better."])
+def test_last_word_on_the_whole_must_agree_with_the_verdicts(last: str) -> None:
+    for reply in (json.dumps(GOOD), "\n".join(f"{criterion}: {verdict}" for criterion, verdict in GOOD.items())):
+        assert read(f"{reply}\n\n{last.format(READ['overall'])}").value == READ
+        for other in {"Answer 1", "Answer 2"} - {READ["overall"]}:
+            assert "more than one verdict" in (read(f"{reply}\n\n{last.format(other)}").unscored or "")
+    assert read(f"{json.dumps(GOOD)}\nOverall, Answer 1 explains less.\nFinal scores: Answer 1: 8, Answer 2: 7").value == READ
 
 
 def test_contradictory_objects_make_the_reply_unreadable() -> None:

@@ -110,6 +110,27 @@ def missing_options(config: Any) -> tuple[str | None, str] | None:
     return preset, ", ".join(f"{key}: {json.dumps(value)}" for key, value in lacking.items())
 
 
+def check_similarity(config: Any) -> None:
+    """Check that vectors can be compared as the model's files state: by cosine, by inner product, or by distances of equal order.
+
+    Args:
+        config: An `EncoderConfig`.
+
+    Raises:
+        UserError: The files state another similarity, and `normalize` is not set.
+    """
+    folder = loaded_folder(config.model, config.revision) or files_of(config.model, config.revision)
+    name = _json(folder / "config_sentence_transformers.json").get("similarity_fn_name") if folder is not None else None
+    equal = {None, "cosine", "dot", "dot_score", *({"euclidean"} if _own_options(folder).get("normalize") else ())}
+    if config.architecture == "sentence-transformer" and name not in equal and "normalize" not in config.model_fields_set:
+        raise UserError(
+            f"the model's files compare vectors by similarity_fn_name: {name}, but ragmeter ranks by cosine or inner product",
+            code="unsupported-similarity",
+            where=f"model {config.model!r}",
+            try_this="normalize: true ranks by cosine, normalize: false by inner product",
+        )
+
+
 def hint(model: str, preset: str | None, options: str) -> str:
     """Return a sentence on the result of `missing_options`."""
     if preset is None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from methods.models.checks import check_output, hint, missing_options
+from methods.models.checks import check_output, check_similarity, hint, missing_options
 from methods.models.embeddings import EmbeddingCache
 from methods.models.encoder_config import EncoderConfig
 from methods.models.pretrained import device_of
@@ -42,6 +42,7 @@ class Encoder:
     def __init__(self, config: EncoderConfig, device: str | None = None, cache: Path | None = None) -> None:
         self.config = config
         check_models(config)
+        check_similarity(config)
         chosen = device_of(device)
         shared: dict[str, Any] = {}
         self._passages = tower_of(config, "passage", chosen, shared)

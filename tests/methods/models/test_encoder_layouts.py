@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.core.errors import UserError
 from methods.models.checks import missing_options
 from methods.models.encoder import Encoder
 from methods.models.encoder_config import EncoderConfig
@@ -94,6 +95,24 @@ def test_settings_of_the_files_that_are_not_applied_are_named(
 def test_inner_product_of_vectors_that_the_model_scales_is_the_cosine(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = made(tmp_path / "model", tiny_models, tiny_models.pooling("mean"), NORMALIZE, similarity_fn_name="dot")
     assert missing_options(EncoderConfig(model=folder)) is None
+
+
+@pytest.mark.parametrize("name", ["euclidean", "manhattan"])
+def test_distance_of_another_order_than_the_cosine_is_refused_unless_normalize_is_set(
+    name: str, tiny_models: ModuleType, tmp_path: Path
+) -> None:
+    folder = made(tmp_path / "model", tiny_models, similarity_fn_name=name)
+    with pytest.raises(UserError) as caught:
+        Encoder(EncoderConfig(model=folder), "cpu")
+    assert caught.value.code == "unsupported-similarity"
+    for normalize in (True, False):
+        Encoder(EncoderConfig(model=folder, normalize=normalize), "cpu")
+    scaled = made(tmp_path / "scaled", tiny_models, tiny_models.pooling("mean"), NORMALIZE, similarity_fn_name=name)
+    if name == "euclidean":  # of vectors of length 1, it orders like the cosine
+        Encoder(EncoderConfig(model=scaled), "cpu")
+    else:
+        with pytest.raises(UserError):
+            Encoder(EncoderConfig(model=scaled), "cpu")
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -44,8 +44,7 @@ def _parts(parts: Sequence[Part]) -> list[Node | str]:
 def facts(board: Matrix) -> list[str]:
     """Return the facts below a matrix: number of questions and clusters, and time of the last update."""
     data = {column.first.dataset_fingerprint: column.key for column in board.columns if column.key in board.questions}
-    questions = sum(board.questions[key] for key in data.values())
-    clusters = sum(board.sampled[key].count(board.questions[key]) for key in data.values())
+    questions, clusters = board.size
     kinds = {board.sampled[key].kind for key in data.values()}
     kind = kinds.pop() if len(kinds) == 1 else "cluster"
     within = "" if clusters == questions else f" in {clusters:,} {kind}{'s' * (clusters != 1)}"

@@ -21,7 +21,7 @@ from results.statistics.core import LEVEL
 from results.statistics.difference import Differences, compared, generalizes
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.places import Band
-from results.statistics.pooled import Pooled, Stratum, borda, pooled
+from results.statistics.pooled import Pooled, Stratum, borda, labels_over, pooled
 from results.store.cost_queries import NOT_STATED, Cost
 from results.store.queries import OURS, RunRow
 from results.store.training_data import Cards, Checkpoints
@@ -173,6 +173,7 @@ class Matrix:
         questions: Number of questions by column key.
         kin: Group number by column key; columns with equal numbers share questions.
         overall: Methods with a comparable value on every benchmark, by Borda count; empty for a single benchmark.
+        size: Numbers of questions and of clusters over all columns; see `size_of`.
     """
 
     columns: tuple[Column, ...]
@@ -184,6 +185,7 @@ class Matrix:
     questions: Mapping[str, int] = field(default_factory=dict)
     kin: Mapping[str, int] = field(default_factory=dict)
     overall: tuple[Overall, ...] = ()
+    size: tuple[int, int] = (0, 0)
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -333,7 +335,15 @@ def matrix(
     questions = {column.key: results[column.key].questions for column in columns if column.key in results}
     kin = _kin(columns, results)
     overall = _overall(columns, rows, results, whole, reference, kin)
-    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, sampled, questions, kin, overall)
+    size = size_of(columns, results, kin)
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, sampled, questions, kin, overall, size)
+
+
+def size_of(columns: Sequence[Column], results: Mapping[str, Figures], kin: Mapping[str, int]) -> tuple[int, int]:
+    """Count the questions and the clusters of several columns; those that columns share (in other settings or styles) count once."""
+    parts = [(kin.get(column.key, 0), results[column.key]) for column in columns if column.key in results]
+    questions = {(group, question) for group, part in parts for question in part.question_ids}
+    return len(questions), len({label for group, part in parts for label in labels_over(group, part.question_ids, part.sampled.labels)})
 
 
 def _overall(

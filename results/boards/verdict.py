@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.core.errors import counted
 from results.boards.markup import plain
-from results.boards.matrix import Cell, Column, Matrix, kind_of, pooled_from, strata_of
+from results.boards.matrix import Cell, Column, Matrix, kind_of, pooled_from, size_of, strata_of
 from results.boards.systems import Figures, System
 from results.boards.tables import labels
 from results.boards.unread import range_of_metric
@@ -28,7 +28,7 @@ from results.statistics.gate import clusters_needed
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.places import Standing
 from results.statistics.planning import seeds_needed
-from results.statistics.pooled import Added, labels_over, pilot
+from results.statistics.pooled import Added, pilot
 from results.statistics.tested import FEWEST_CLUSTERS, Mask, Tested
 from results.store.cost_queries import Cost
 
@@ -232,7 +232,7 @@ def _column(
 ) -> BoardVerdict:
     cells = {row.name: board.cells[row.key, column.key] for row in board.rows if (row.key, column.key) in board.cells}
     entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.may_win]
-    place = _place([column], {column.key: figures}, definitions, names)
+    place = _place([column], {column.key: figures}, definitions, names, board.kin)
     decided = figures.once(("verdict", place, tuple(entrants)), lambda: decide(place, entrants, figures))
     pairs = {name: cell.paired for name, cell in cells.items()}
     verdict = _as_in_table(decided, board.reference, {name: (pair.low, pair.high, pair.corrected) for name, pair in pairs.items() if pair})
@@ -274,22 +274,20 @@ def _place(
     figures: Mapping[str, Figures],
     definitions: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
-    kin: Mapping[str, int] | None = None,
+    kin: Mapping[str, int],
 ) -> Place:
     """Describe the common subject of several columns with one kind of metric."""
     first = columns[0].metric or ""
-    known_by = [(figures[column.key], (kin or {}).get(column.key, 0)) for column in columns]
     metrics = {column.metric for column in columns}
     known = definitions.get(first, {})
-    kinds = {item.sampled.kind for item, _ in known_by}
+    kinds = {figures[column.key].sampled.kind for column in columns}
     return Place(
         tuple((column.first.dataset, column.first.setting) for column in columns),
         first if len(metrics) == 1 else None,
         kind_of(columns[0]) if len(metrics) > 1 else names[first],
         columns[0].higher_is_better,
         1.0 if known.get("unit") == "number" else 100.0,
-        len({(group, question) for item, group in known_by for question in item.question_ids}),
-        len({label for item, group in known_by for label in labels_over(group, item.question_ids, item.sampled.labels)}),
+        *size_of(columns, figures, kin),
         kinds.pop() if len(kinds) == 1 else "cluster",
         tuple(column.first.dataset_fingerprint for column in columns),
         columns[0].first.seed,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from results.statistics.holm import holm
 from results.store.store import Store
 from results.store.variants import without_options
 from tools import real_base
+from tools.over_sets import rows_over
 from tools.tiny_profiles import lacking
 
 if TYPE_CHECKING:
@@ -50,16 +51,18 @@ class Shown:
         names: Rows that are compared.
         control: Row of `names` whose gain shows that the experiment can detect one: it is trained on the test questions, or on
             their relations with more data.
+        over: Profiles of the experiment whose questions are tested together; empty: the experiment is measured alone.
     """
 
     metrics: Sequence[str]
     base: str | None = None
     names: Sequence[str] = NAMES
     control: str | None = None
+    over: Sequence[str] = ()
 
 
 _GPR_CONTROL = "GPR (trained on the test questions)"
-_SARK = Shown(("mrr@10", "recall@5"), "without SAT", ("SARK", "control"), "control")
+_SARK = Shown(("mrr@10", "recall@2", "recall@5"), "without SAT", ("SARK", "control"), "control")
 _ARK = ("ARK, stage 1", "ARK, stage 2 (recorded queries)", "ARK, stage 3 (recorded queries)")
 SMALL: Mapping[str, Shown] = {
     "ark/gain": Shown(("recall@5", "f1")),
@@ -80,6 +83,7 @@ SMALL: Mapping[str, Shown] = {
     "sark/real --profile hotpotqa": _SARK,
     "sark/real --profile 2wiki": _SARK,
     "sark/real --profile bible": _SARK,
+    "sark/real over its sets": replace(_SARK, over=("", "hotpotqa", "2wiki")),
     "ark/real-kg": Shown(("recall@5",), "base", (*_ARK, "trained on the test questions"), "trained on the test questions"),
     "clara/real": Shown(("f1(rules=clara)",), "Text, as many tokens as 4x", ("Memory 4x", "Memory 16x"), "control"),
 }
@@ -154,19 +158,29 @@ def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None
     if unknown := next((name for name in names if name not in known), None):
         raise unknown_name("experiment of these", unknown, known)
     for name in names:
-        shown, (file, _, profile) = known[name], name.partition(" --profile ")
-        experiment = experiments.load(file, profile=profile or None, store=store.folder)
+        shown, file = known[name], name.partition(" ")[0]
+        parts = [experiments.load(file, profile=profile or None, store=store.folder) for profile in shown.over or (_profile(name),)]
+        experiment = parts[0]
         if (missing := lacking(experiment)) is not None:
             print(f"{name} skipped: {DATA_VARIABLE} is not set; {missing}")
             continue
         if file == "clara/real" and not Path("real-base").exists():
             real_base.main(["real-base"])
-        run_experiment(experiment, store, How(processes=True), talk=True)
-        rows = list(rows_of(list(gains(experiment, store, shown.metrics, shown.base, shown.names))))
+        for part in parts:
+            run_experiment(part, store, How(processes=True), talk=True)
+        if shown.over:
+            rows = list(rows_over(store, [part.name for part in parts], shown.metrics, str(shown.base), shown.names))
+        else:
+            rows = list(rows_of(list(gains(experiment, store, shown.metrics, shown.base, shown.names))))
         if file == "clara/real":
             rows += losses(experiment, store.folder)
         control = {"control": shown.control} if shown.control or file in REAL_TEXT else {}
-        record(figures.stem, {name: {"command": f"ragmeter run {name}", "rows": rows, **control}}, figures.parent)
+        command = f'python -m tools.measure "{name}"' if shown.over else f"ragmeter run {name}"
+        record(figures.stem, {name: {"command": command, "rows": rows, **control}}, figures.parent)
+
+
+def _profile(name: str) -> str:
+    return name.partition(" --profile ")[2]
 
 
 def main() -> None:

@@ -333,7 +333,7 @@ def matrix(
         whole[key] = replace(cells[key], paired=item)
     sampled = {column.key: results[column.key].sampled for column in columns if column.key in results}
     questions = {column.key: results[column.key].questions for column in columns if column.key in results}
-    kin = _kin(columns, results)
+    kin = kin_of(columns, results)
     overall = _overall(columns, rows, results, whole, reference, kin)
     size = size_of(columns, results, kin)
     return Matrix(tuple(columns), tuple(rows), whole, costs, reference, sampled, questions, kin, overall, size)
@@ -433,7 +433,7 @@ def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
     return Stratum(ours, [base] * len(ours), figures.question_ids, figures.sampled.labels, kin, range_of_metric(figures.definition))
 
 
-def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
+def kin_of(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
     """Return a group number per column; columns that share questions, directly or transitively, form a group."""
     groups: list[tuple[frozenset[int], list[str]]] = []
     for column in columns:

@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 from results.boards import systems as column_figures
 from results.boards.board import boards, groups
 from results.boards.budget import quality_budget
-from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, Matrix, kin_of, matrix, ranked_cells
 from results.boards.published import published_for
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
@@ -231,7 +231,7 @@ def test_interval_of_a_mean_stays_within_the_range_of_the_metric(store: Store) -
 def test_columns_that_share_a_question_are_kin_by_way_of_others_too() -> None:
     columns = [SimpleNamespace(key=key) for key in "abcd"]
     requests = {"a": {1, 2}, "b": {9}, "c": {3}, "d": {2, 3}}
-    result = _kin(columns, {key: SimpleNamespace(identities=frozenset(ids)) for key, ids in requests.items()})  # type: ignore[arg-type, misc]
+    result = kin_of(columns, {key: SimpleNamespace(identities=frozenset(ids)) for key, ids in requests.items()})  # type: ignore[arg-type, misc]
     assert result["a"] == result["c"] == result["d"] != result["b"]
 
 

@@ -38,7 +38,7 @@ CARD = DatasetCard(
     "Keith and Riddell, Allen and Rockmore, Daniel}, journal={Royal Society Open Science}, volume={5}, number={10}, "
     "year={2018}}",
     languages=("en",),
-    splits={"test": None},
+    splits={"train": None, "test": None},
     metrics=("recall@5", "mrr@10", "recall@1"),
     cluster="question",
     settings=("distractor", "corpus"),
@@ -48,7 +48,7 @@ CARD = DatasetCard(
 )
 
 FOLDERS = ("parallel_style", "sark_style", "bible")
-FILES = {"bible:test": ("bible*.jsonl",), "own:test": ("parallel*.jsonl",)}
+FILES = {"bible:test": ("bible*.jsonl",), "own:train": ("parallel*train*.jsonl",), "own:test": ("parallel*.jsonl",)}
 
 BIBLE = {FORMAL: "styles.KJV", "query": "styles.WEB", "ylt": "styles.YLT", "bbe": "styles.BBE"}
 OWN = {style: style for style in (FORMAL, "informal")}
@@ -83,7 +83,8 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
     Raises:
         UserError: The file is not found, lacks a style, or its styles are not parallel.
     """
-    path = find_file(reference, config, folders=FOLDERS, patterns=FILES)
+    patterns = {split: names for split, names in FILES.items() if split.startswith(f"{reference.subset}:")}
+    path = find_file(reference, config, folders=FOLDERS, patterns=patterns)
     styles = dict(config.styles) or (BIBLE if reference.subset == "bible" else OWN)
     fields = Fields(styles, config.id, config.title)
     query = "query" if "query" in styles else next(style for style in styles if style != FORMAL)

@@ -178,6 +178,11 @@ class SarkDataConfig(TrainingOptions):
         labels = self.labels
         return None if labels.judge is None or labels.by == "evidence" else (labels.judge, labels.judge_options)
 
+    @property
+    def needs_answers(self) -> bool:
+        """Return whether the data need gold answers; labels and lists by evidence do not, so rankings without answers can be used."""
+        return (self.labels.passages != "none" and self.labels.by != "evidence") or self.lists.by == "llm"
+
     def check_data(self) -> None:
         """Check, without loading anything, that names, files, templates and keys for building rows are valid.
 

@@ -123,7 +123,7 @@ class Mining:
         return {item.question.id: order.ids for item, order in zip(requests, orders, strict=True)}
 
 
-VERSION = 4
+VERSION = 5
 """Version of the rows; increase it if equal data can give other rows."""
 MOST, LEAST = 256, 8
 """Maximum and minimum number of questions processed at a time if rows are limited. In smaller batches, failed calls could be
@@ -274,7 +274,9 @@ class _Preparation:
         questions = list(self._benchmark.questions)
         options = [question for question in questions if "labels" in question.metadata and "order" in question.metadata]
         ids = {item.id for item in options}
-        queries = [question for question in questions if question.id not in ids and question.answers and question.answerable]
+        queries = [question for question in questions if question.id not in ids and question.answerable]
+        if self._config.needs_answers:
+            queries = [question for question in queries if question.answers]
         self._counts["questions"] += len(questions)
         self._counts["questions_with_labels_of_their_own"] += len(options)
         self._counts["questions_without_answer"] += len(questions) - len(options) - len(queries)

@@ -190,6 +190,16 @@ def test_questions_without_a_correct_answer_are_skipped(tmp_path: Path) -> None:
         data_of(offline(), [none], Services(device="cpu"), tmp_path / "none")
 
 
+def test_labels_and_lists_by_evidence_need_no_answers(tmp_path: Path) -> None:
+    (benchmark,) = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    plain = replace(benchmark, questions=[replace(item, answers=()) for item in benchmark.questions])
+    for name, labels in (("labels", {"by": "evidence"}), ("lists", {"passages": "none"})):
+        config = SarkDataConfig.model_validate({"labels": labels})
+        made = [data_of(config, [item], Services(device="cpu"), tmp_path / f"{name}{at}") for at, item in enumerate((benchmark, plain))]
+        assert made[0].rows == made[1].rows != []
+        assert "questions_without_answer" not in made[1].counts or made[1].counts["questions_without_answer"] == 0
+
+
 def test_saved_rows_in_sarks_layout_are_loaded_unchanged(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     mined = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path / "mined")

@@ -52,7 +52,7 @@ class StageRow:
         kind: `qa` or `paraphrase` (one document with all of its questions), or `answer` (one question, many documents).
         docs: The documents, in the file's order.
         pairs: Questions with their accepted answers, the preferred one first.
-        target: Training target if it differs from the first answer, else "".
+        target: Training target if it differs from the first answer, else ""; None if the teacher's answer is blank.
         positives: 0-based positions of the documents with the answer; None if unknown.
     """
 
@@ -60,7 +60,7 @@ class StageRow:
     kind: str
     docs: tuple[str, ...]
     pairs: tuple[tuple[str, tuple[str, ...]], ...]
-    target: str = ""
+    target: str | None = ""
     positives: tuple[int, ...] | None = None
 
 
@@ -333,10 +333,19 @@ def _answered(record: Record, identifier: str) -> StageRow:
     golds = tuple(answer for answer in record.answers(name) if answer.strip())
     if not golds:
         raise record.problem(f"field {name!r} is blank", name)
-    taught = record.fields.get("answer")
-    target = taught if isinstance(taught, str) and taught.strip() and taught != golds[0] else ""
     docs = documents(record, "docs", "context", "content")
-    return StageRow(identifier, "answer", docs, ((question, golds),), target, _positives(record))
+    return StageRow(identifier, "answer", docs, ((question, golds),), _target(record, golds[0]), _positives(record))
+
+
+def _target(record: Record, gold: str) -> str | None:
+    """Return the training target as in `StageRow`; a row without the field `answer` has no teacher."""
+    if "answer" not in record.fields:
+        return ""
+    taught = record.fields["answer"]
+    first = taught if isinstance(taught, str) else next(iter(record.texts("answer", ())), "")
+    if not first.strip():
+        return None
+    return first if first != gold else ""
 
 
 def _positives(record: Record) -> tuple[int, ...] | None:

@@ -403,9 +403,13 @@ def _resolved(reference: str, options: Mapping[str, Any] | None) -> tuple[DataRe
 
 def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[StageRow]:
     assert isinstance(config, RowsConfig)
+    """Yield the rows of files; those with a blank teacher answer are left out and counted, like `teacher` does."""
     skipped: list[SkippedRecord] = []
     for split in (reference.split or "").split("+"):
         for row in STREAMED[reference.name](replace(reference, split=split), config, skipped):
+            if row.target is None:
+                read_questions.note_left_out([f"{reference} {row.id}"], "rows_without_answer")
+                continue
             read_questions.note(text for text, _ in row.pairs)
             yield row
     read_questions.note_left_out(record.where for record in skipped)

@@ -118,6 +118,8 @@ def test_instruction_tuning_scores_the_short_answer_and_trains_on_the_long_one(t
         ({"gold_answer": "Ada"}, ("Ada",), None),
         ({"golden_answers": ["Ada"], "answer": "It was Ada."}, ("Ada",), "It was Ada."),
         ({"golden_answers": '["Ada", "Ada L."]'}, ("Ada", "Ada L."), None),
+        ({"golden_answers": ["Ada"], "answer": ""}, ("Ada",), None),
+        ({"golden_answers": ["Ada"], "answer": ["It was Ada.", "Ada"]}, ("Ada",), "It was Ada."),
     ],
 )
 def test_joint_rows_accept_several_answer_fields(tmp_path, fields, golds, target):
@@ -205,6 +207,7 @@ def test_skipping_a_row_does_not_change_the_ids_of_later_rows(tmp_path):
         (INSTRUCTION, instruction_record(question=""), "question"),
         (INSTRUCTION, instruction_record(gold_answer="", answer=""), "answer"),
         (INSTRUCTION, instruction_record(gold_answer=[" "]), "gold_answer"),
+        (INSTRUCTION, instruction_record(answer=7), "answer"),
         (ORACLE, joint_record(pos_index=["0"]), "pos_index[0]"),
         (ORACLE, joint_record(pos_index=[True]), "pos_index[0]"),
     ],

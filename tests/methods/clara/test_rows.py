@@ -16,6 +16,7 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from benchmarks.datasets.clara import StageRow
+from benchmarks.read_questions import Recorder, left_out_counts, recording
 from benchmarks.registry import DataReference
 from benchmarks.text import has_answer
 from benchmarks.worlds.dataset import WorldsConfig
@@ -93,6 +94,20 @@ def test_pisco_rows_use_the_teachers_text_as_target(tmp_path: Path) -> None:
     path.write_text(json.dumps({"query": "q?", "docs": list("abcdefg"), "mistral_label": "It is a."}) + "\n", "utf-8")
     (row,) = instruction_rows("pisco:train", options={"path": str(path)})
     assert (row.question, row.documents, row.answer) == ("q?", tuple("abcde"), "It is a.")
+
+
+@pytest.mark.parametrize("blank", ["", "  ", None, []])
+def test_row_with_a_blank_teacher_answer_is_left_out_and_counted(tmp_path: Path, blank: Any) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = {"question": "Who?", "docs": ["Ada came."], "gold_answer": "Ada", "answer": "It was Ada."}
+    untaught = {key: value for key, value in good.items() if key != "answer"}
+    listed = good | {"answer": ["It was Ada."]}
+    path.write_text("".join(json.dumps(row) + "\n" for row in (good, good | {"answer": blank}, untaught, listed)), "utf-8")
+    for read, name in ((instruction_rows, "instruction_tuning"), (joint_rows, "e2e_training_nq_no_pos")):
+        with recording(Recorder()):
+            rows = read(f"clara_stages/{name}:train", None, {"path": str(path)})
+            assert left_out_counts() == {"rows_without_answer": 1}
+        assert [row.answer for row in rows] == ["It was Ada.", "Ada", "It was Ada."]
 
 
 def test_positives_that_come_first_in_released_rows_are_shuffled() -> None:

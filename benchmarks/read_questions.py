@@ -229,6 +229,13 @@ def note_left_out(positions: Iterable[str], reason: str = "records_skipped") -> 
         recorder.left_out.setdefault(reason, set()).update(positions)
 
 
+def write_so_far(folder: Path) -> None:
+    """Write what the active recorder has read into a model's folder, if anything."""
+    recorder = _RECORDER.get()
+    if recorder is not None and (hashes := recorder.read()) is not None:
+        write_record(folder, hashes)
+
+
 def left_out_counts() -> dict[str, int]:
     """Return the numbers of records and questions left out so far, by reason, without zeros."""
     recorder = _RECORDER.get()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -120,7 +122,8 @@ def folder_sha256(folder: Path) -> str:
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file as 64 hex digits; results are cached while the file is unchanged."""
     stat = path.stat()
-    return _file_sha256(str(path), stat.st_size, stat.st_mtime_ns)
+    note_file(path, stat, result := _file_sha256(str(path), stat.st_size, stat.st_mtime_ns))
+    return result
 
 
 @lru_cache(maxsize=4096)
@@ -128,3 +131,28 @@ def _file_sha256(path: str, size: int, modified: int) -> str:
     """Return the hash of a file; size and modification time are arguments so that the cache notices changes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+FilesRead = dict[str, tuple[int, int, str]]
+"""Size, modification time in nanoseconds and hash ("" if not computed) of files, by absolute path."""
+_FILES: ContextVar[FilesRead | None] = ContextVar("files", default=None)
+
+
+@contextmanager
+def recording_files() -> Iterator[FilesRead]:
+    """Context manager that records the data files opened (`benchmarks.io.files`) and the files hashed inside it."""
+    files: FilesRead = {}
+    token = _FILES.set(files)
+    try:
+        yield files
+    finally:
+        _FILES.reset(token)
+
+
+def note_file(path: Path, stat: os.stat_result, digest: str = "") -> None:
+    """Add a file to the active record, if any, as it was when first read; a hash is added later if it is still the same file."""
+    files = _FILES.get()
+    if files is not None:
+        size, modified, known = files.setdefault(str(path.absolute()), (stat.st_size, stat.st_mtime_ns, digest))
+        if not known and digest and (size, modified) == (stat.st_size, stat.st_mtime_ns):
+            files[str(path.absolute())] = (size, modified, digest)

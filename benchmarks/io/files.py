@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import re
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import file_sha256
+from benchmarks.core.fingerprint import file_sha256, note_file
 
 MEMBER_MARK = "!"
 """Separator between an archive and its member in a path."""
@@ -136,10 +137,12 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     with _reading(path):
         if position is None:
             with open(path, "rb") as raw:
+                note_file(path, os.fstat(raw.fileno()))
                 _refuse_pointer(raw, path)
                 yield from _plain(raw)
             return
         archive, member = position
+        note_file(archive, archive.stat())
         with zipfile.ZipFile(archive) as opened:
             if member not in opened.namelist():
                 raise UserError(

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.files import cache_home, whole_text
-from benchmarks.core.fingerprint import file_sha256
+from benchmarks.core.fingerprint import file_sha256, fingerprint, note_file
 from benchmarks.io.encodings import read_text
 from benchmarks.records import BadRecord
 
@@ -80,7 +80,8 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
         MissingPackage: A document must be converted, and the converter is not installed.
     """
     root = folder if folder.is_dir() else folder.parent
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _hidden(path, folder)] if folder.is_dir() else [folder]
+    files = files_in(folder) if folder.is_dir() else [folder]
+    note_file(folder, folder.stat(), listing_hash(folder) if folder.is_dir() else "")
     documents = [path for path in files if path.suffix.lower() in DOCUMENTS]
     ignored.update(path.suffix.lower() or path.name for path in files if path not in documents)
     if not documents:
@@ -96,6 +97,16 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
             yield _read(path, path.relative_to(root).as_posix())
         except BadRecord as error:
             yield error
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files of a folder and its subfolders that are not hidden, sorted."""
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and not _hidden(path, folder)]
+
+
+def listing_hash(folder: Path) -> str:
+    """Return a hash of the names of a folder's files."""
+    return fingerprint([path.relative_to(folder).as_posix() for path in files_in(folder)])
 
 
 def _hidden(path: Path, folder: Path) -> bool:

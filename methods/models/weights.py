@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import MissingPackage, UserError
-from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
+from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256, note_file
 from benchmarks.io.hub import cache_folder, offline
 from methods.work import Checkpoint, Needs
 
@@ -312,7 +312,8 @@ def _template_files(folder: Path) -> str:
 def file_hash(path: Path) -> str:
     """Return the hash of a file's content."""
     stat = path.stat()
-    return _file_hash(str(path), stat.st_size, stat.st_mtime_ns)
+    note_file(path, stat, result := _file_hash(str(path), stat.st_size, stat.st_mtime_ns))
+    return result
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
-from benchmarks.read_questions import left_out_counts
+from benchmarks.read_questions import left_out_counts, write_so_far
 from methods.models.weights import locate, weights_hash
 from methods.training import Prepared, TrainedStage, TrainingConfig, TrainingContext
 from methods.training.parts import Figures
@@ -344,7 +344,7 @@ def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tu
 
 
 def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]) -> StageRecord:
-    """Save a checkpoint atomically, recording its hash in the manifest first.
+    """Save a checkpoint with the record of its training questions atomically, recording its hash in the manifest first.
 
     Args:
         stage: Its name.
@@ -363,6 +363,8 @@ def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, sav
     draft.mkdir(parents=True)
     save(draft)
     _without_versions(draft)
+    # Now, so that no killed process leaves a checkpoint whose training questions are unknown.
+    write_so_far(draft)
     record = replace(record, sha256=folder_sha256(draft))
     manifest.stages[stage] = record
     manifest.save()

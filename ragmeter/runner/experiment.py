@@ -236,9 +236,10 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
     needed = [plan for method in experiment.methods for plan in method.needs]
     if not needed:
         return
-    from ragmeter.runner.training_jobs import Processes, require_same_files, run_trainings
+    from ragmeter.runner.training_jobs import Processes, register_finished, require_same_files, run_trainings
 
     require_same_files(experiment.trainings, store)
+    register_finished(experiment.trainings, store)
     left = to_train(experiment.trainings, store)
     if not any(plan in left for plan in needed):
         return
@@ -251,6 +252,8 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
         except LimitReached as error:
             remedy = "the same command continues; the limit counts from zero again, and cached replies cost nothing"
             raise LimitReached(error.what, code=error.code, where=error.where, try_this=remedy) from None
+    # A finished training may have started from a checkpoint that was trained again now.
+    require_same_files(experiment.trainings, store)
     preflight(experiment, store, how.device)
 
 

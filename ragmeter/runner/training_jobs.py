@@ -13,13 +13,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from benchmarks.core.errors import UserError, make_folder
-from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.fingerprint import LENGTH, READ_QUESTIONS, FilesRead, file_sha256, fingerprint, recording_files
+from benchmarks.own.documents import listing_hash
 from benchmarks.read_questions import Recorder, recording, write_record
-from benchmarks.registry import load, resolve
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
+from methods.models.weights import file_hash
 from methods.training import TRAININGS, Prepared, Progress, Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from methods.training.ranks import TIMEOUT
+from methods.training.stages import read_json, write_json
 from ragmeter.runner import side_by_side
 from ragmeter.runner.executors import group
 from ragmeter.runner.executors.cluster import variables
@@ -34,6 +36,8 @@ STEP_S = 1800.0
 """Minimum seconds that a process of a group waits for the others."""
 TimeoutOf = Callable[[TrainingPlan, Store], float]
 """Function from a training to the seconds that its processes wait for each other within a step."""
+FILES = "files.json"
+"""File in a training's work folder with the files that it read."""
 MEASURE = "accuracy"
 """Measure that a judge must have to decide whether an answer is correct."""
 
@@ -215,9 +219,11 @@ class TrainingJob:
         earlier: dict[str, Checkpoint] = {}
         trained = []
         read = Recorder()
-        with recording(read):
+        with recording(read), recording_files() as files:
             context = TrainingContext(self.work, self.home, services, progress, prepares)
             for stage in self.entry.factory(self.config).run(context):
+                if stage.fresh or self._same_data(stage):
+                    self._record_files(files)
                 result = self._described(stage, earlier, read)
                 earlier[stage.stage] = checkpoints.register(self.store, result.path) if registers else result
                 trained.append((stage, earlier[stage.stage]))
@@ -225,12 +231,51 @@ class TrainingJob:
                     break
         return trained
 
+    def _same_data(self, stage: TrainedStage) -> bool:
+        """Return whether a finished stage was trained on the data that were read now; True if it has no card yet."""
+        return not (stage.folder / checkpoints.CARD).exists() or checkpoints.read(stage.folder).data == tuple(stage.data)
+
+    def _record_files(self, files: FilesRead) -> None:
+        """Record the files that the training read, with their hashes; those that changed meanwhile get none."""
+        own = [folder.absolute() for folder in (self.work, self.home, self.store.artifacts)]
+        results = self._files_read()
+        for name, (size, modified, digest) in files.items():
+            path = Path(name)
+            if path.exists() and not any(path.is_relative_to(folder) for folder in own):
+                results[name] = size, modified, digest or ("" if _touched(path, size, modified) else file_sha256(path))
+        write_json(self.work / FILES, results)
+
+    def _files_read(self) -> FilesRead:
+        path = self.work / FILES
+        return {name: (size, modified, digest) for name, (size, modified, digest) in read_json(path).items()} if path.exists() else {}
+
+    def changed_file(self) -> Path | None:
+        """Return a file that has other content than when the training read it, or a folder with other files; None if there is none.
+
+        A file with the recorded size and modification time counts as the same, so that large models are not hashed in every run.
+        """
+        files = self._files_read()
+        same: FilesRead = {}
+        for name, (size, modified, digest) in files.items():
+            path = Path(name)
+            if path.is_dir():
+                if listing_hash(path) != digest:
+                    return path
+            elif path.is_file() and _touched(path, size, modified):
+                if path.stat().st_size != size or digest != (file_hash(path) if len(digest) == LENGTH else file_sha256(path)):
+                    return path
+                same[name] = size, path.stat().st_mtime_ns, digest
+        if same:
+            with suppress(OSError):  # a store that is only read
+                write_json(self.work / FILES, files | same)
+        return None
+
     def _described(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint], read: Recorder) -> Checkpoint:
         """Write a stage's card and the record of training questions, unless they exist."""
         parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
         card = stage.folder / checkpoints.CARD
-        # A stage that was trained before read more than this process did.
-        if stage.fresh and (hashes := read.read()) is not None:
+        # A stage that was trained before read more than this process did. Shipped trainings save the record with the weights.
+        if stage.fresh and not (stage.folder / READ_QUESTIONS).exists() and (hashes := read.read()) is not None:
             write_record(stage.folder, hashes)
         if stage.fresh or not card.exists():
             return checkpoints.describe(
@@ -245,44 +290,44 @@ class TrainingJob:
         return checkpoints.verify(stage.folder)
 
 
+def _touched(path: Path, size: int, modified: int) -> bool:
+    """Return whether a file was written since it had this size and modification time."""
+    return (path.stat().st_size, path.stat().st_mtime_ns) != (size, modified)
+
+
 def require_same_files(plans: Iterable[TrainingPlan], store: Store) -> None:
-    """Check that the user's files (option `path` of a dataset) are those that finished trainings read.
+    """Check that the files that finished trainings read (data, prompts, models) have not changed since.
 
     Folders of checkpoints follow from the options only, so an edited file would leave the old checkpoint in use. Files that
-    cannot be loaded any more are not checked.
+    do not exist any more are not checked.
 
     Raises:
-        UserError: The data have changed.
+        UserError: A file has changed.
     """
-    known: dict[str, str | None] = {}
     for plan in plans:
-        folder = plan.folder(store.folder)
         if plan.trained(store.folder) != plan.stages:
             continue
-        trained_on = checkpoints.read(folder / plan.stages[-1]).data
-        for reference, options in _own_data(plan.config):
-            key = fingerprint(reference, options)
-            if key not in known:
-                known[key] = None
-                with suppress(UserError), recording(None):
-                    known[key] = load(reference, options).fingerprint
-            if known[key] not in (None, *trained_on):
-                raise UserError(
-                    f"{reference} has changed since the training {plan.name!r} read it",
-                    code="training-data-changed",
-                    where=f"{options['path']} ({plan.where})",
-                    try_this=f"to train again, delete {folder} and {TrainingJob(plan.entry, plan.config, store).work}; to keep the "
-                    f"checkpoint, write its folder in place of {{checkpoint: {plan.name}}}",
-                )
+        job = TrainingJob(plan.entry, plan.config, store)
+        changed = job.changed_file()
+        if changed is not None:
+            raise UserError(
+                f"{changed.name} has changed since the training {plan.name!r} read it",
+                code="training-data-changed",
+                where=f"{changed} ({plan.where})",
+                try_this=f"to train again, delete {job.home} and {job.work}; to keep the checkpoint, write its folder in place of "
+                f"{{checkpoint: {plan.name}}}",
+            )
 
 
-def _own_data(config: TrainingConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the data references of a training that read a file of the user's, with their options."""
-    references, every = getattr(config, "data", ()), getattr(config, "data_options", {})
-    for reference in references if isinstance(references, list | tuple) else ():
-        options = every.get(resolve(reference)[0].name, {})
-        if "path" in options:
-            yield reference, options
+def register_finished(plans: Iterable[TrainingPlan], store: Store) -> None:
+    """Register the checkpoints of finished stages that are not in the store, as a killed process leaves them."""
+    known = {item.sha256 for item in checkpoints.checkpoints(store)}
+    for plan in plans:
+        for stage in plan.trained(store.folder):
+            folder = plan.folder(store.folder) / stage
+            with suppress(UserError):  # a folder that was edited is no longer the training's
+                if checkpoints.read(folder).sha256 not in known:
+                    checkpoints.register(store, folder)
 
 
 def run_trainings(

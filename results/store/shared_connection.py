@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from results.store import holder, losses
 from results.store.attached import AttachedFile, close_instances
-from results.store.faults import busy
+from results.store.faults import Damaged, busy
 from results.store.schema import check_schema, make_schema
 
 WANTED = "store.wanted"
@@ -258,6 +258,8 @@ class SharedConnection:
             self._lock.acquire()
             holder.note(self.path.parent)
         try:
+            if not read_only and not self.path.exists():
+                _make(self.path)
             with self._no_writer() if read_only else nullcontext():
                 file = AttachedFile(self.path, read_only=read_only)
             try:
@@ -392,6 +394,23 @@ def _shared(lock: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise Timeout(str(lock)) from None
         yield
+
+
+def _make(path: Path) -> None:
+    """Make an empty file, whole or not at all: DuckDB refuses one that a full disk or a killed process cut off.
+
+    Raises:
+        Damaged: The write-ahead log of a file that is gone is here; DuckDB would empty it.
+    """
+    if path.with_name(f"{path.name}.wal").exists():
+        raise Damaged(path)
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        AttachedFile(draft, read_only=False).close()
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 class _Waiting:

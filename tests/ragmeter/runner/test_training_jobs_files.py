@@ -14,7 +14,7 @@ from benchmarks.registry import load
 from methods.clara.data import instruction_rows, scp_rows
 from methods.graphs.triples import load_graph
 from methods.training import TRAININGS, Silent, TrainingConfig, TrainingContext, register_training
-from methods.training.stages import OneStageTraining, PreparedRun
+from methods.training.stages import OneStageTraining, PreparedRun, write_json
 from ragmeter.runner.training_jobs import TrainingJob, register_finished, require_same_files
 from ragmeter.trainings import TrainingPlan
 from results.store.checkpoints import known_checkpoints
@@ -60,7 +60,7 @@ class FilesTraining(OneStageTraining):
         return None, (str(len(str(READS[self.config.reads](self.config.path)))),)
 
     def begin(self, data: Any, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
-        return PreparedRun(Loop(), lambda folder, figures: (folder / "weights.json").write_text("{}") and None, {"rows": 1.0})
+        return PreparedRun(Loop(), lambda folder, figures: write_json(folder / "weights.json", {}), {"rows": 1.0})
 
 
 @pytest.fixture(autouse=True)

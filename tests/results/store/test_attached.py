@@ -251,6 +251,41 @@ def test_no_instance_is_kept_over_a_fork(tmp_path: Path) -> None:
     assert attached._idle == []
 
 
+FULL_AT_FIRST = """
+import resource, signal, sys
+from pathlib import Path
+from benchmarks.core.errors import UserError
+from results.store.store import Store
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for size in (0, 100, 4096, 8192, 12288):
+    store = Store(Path(sys.argv[1]) / str(size))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        store.database.open_to_write()
+    except UserError as error:
+        assert error.code == "disk-full", error
+    else:
+        raise AssertionError(size)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    store.database.open_to_write()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="no limit on the size of files here")
+def test_store_that_a_full_disk_could_not_hold_is_made_later(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL_AT_FIRST, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_log_of_a_missing_file_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "store.duckdb.wal").write_bytes(b"rows")
+    with raises("damaged-store"):
+        Store(tmp_path).database.open_to_write()
+    assert (tmp_path / "store.duckdb.wal").read_bytes() == b"rows"
+    assert not (tmp_path / "store.duckdb").exists()
+
+
 FULL = """
 import resource, signal, sys
 from pathlib import Path

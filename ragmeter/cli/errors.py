@@ -29,6 +29,7 @@ The last is what shells return for a broken pipe.
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
 """Exception class of typer's parser; newer typers define it, older ones take it from click."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP})
 _FULL_DISK = re.compile(
     r"No space left on device|Disk quota exceeded|inline_container.*unexpected pos \d+ vs|PytorchStreamWriter failed writing"
 )
@@ -167,6 +168,10 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         response = refused(error, what="the output could not be written", try_this="free some space, then try again")
         _say(response, as_json)
         return BROKE
+    if isinstance(error, OSError) and error.errno in _NO_LOCKS:
+        remedy = "keep the store (--store FOLDER) and the cache (RAGMETER_CACHE) on a local disk"
+        _say(UserError(f"this file system has no file locks: {error.strerror}", code="no-file-locks", try_this=remedy), as_json)
+        return WRONG
     if _FULL_DISK.search(str(error)):
         what = f"the disk is full: {message_of(error)}"
         _say(Broke(what, code="disk-full", try_this="free some space; finished work is kept, and the same command continues"), as_json)

@@ -67,6 +67,13 @@ def explained(error: Exception, path: Path, patience: float) -> Exception:
         patience: Seconds for which this process has waited if another one has the file open.
     """
     text = str(error)
+    if getattr(error, "errno", None) in (errno.ENOLCK, errno.EOPNOTSUPP):
+        return UserError(
+            f"this file system has no file locks: {os.strerror(error.errno)}",  # type: ignore[attr-defined]
+            code="no-file-locks",
+            where=str(path.parent),
+            try_this="--store FOLDER on a local disk",
+        )
     for number, what in _FULL.items():
         if os.strerror(number) in text or getattr(error, "errno", None) == number:
             named = re.search(r'file \\?"([^"\\]+)', text)

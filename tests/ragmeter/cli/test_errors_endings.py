@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from methods.registry import METHODS, MethodConfig, register
 from ragmeter.cli import main
 from results.store import queries, tags
 from results.store.store import Run, Store
+from tests.support.errors import raises
 
 Command = Callable[..., tuple[int, str, str]]
 FULL = Path("/dev/full")
@@ -235,3 +237,15 @@ def test_help_goes_to_standard_output_with_json_too(ragmeter: Command) -> None:
     done = ragmeter("list", "methods", "--json", "--help")
     assert (done.code, done.err) == (0, "")
     assert "--json" in done.out
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks_is_named(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refused)
+    with raises("no-file-locks"):
+        Store(tmp_path / "store").database.open_to_write()
+    done = call("train", "gpr", "--graph", "worlds/graph:train", "--base", "minilm", "--store", str(tmp_path / "other"), "--json")
+    assert (done.code, json.loads(done.err)["error"]["code"]) == (2, "no-file-locks")

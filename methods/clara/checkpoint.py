@@ -21,7 +21,7 @@ from methods.clara.config import ADAPTERS, TEXT, Adapter, ClaraConfig, ClaraTrai
 from methods.clara.released import ClaraReleasedConfig
 from methods.models.weights import CLARA_POCKET, has_hash, locate, weights_hash
 from methods.training.adapters import Adapters
-from methods.training.stages import read_json, write_json
+from methods.training.stages import read_card, write_json
 from methods.work import Checkpoint, Lengths, Needs
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
             where=str(folder),
             try_this="a folder that `ragmeter train clara` wrote",
         )
-    card = read_json(path)
+    card = read_card(path)
     try:
         if card["layout"] != LAYOUT:
             raise UserError(

@@ -49,7 +49,7 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
+    """Read a JSON file of earlier work.
 
     Raises:
         UserError: The file is damaged.
@@ -58,6 +58,23 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from None
+
+
+def read_card(path: Path) -> Any:
+    """Read a JSON file of a checkpoint's folder, which cannot be written again.
+
+    Raises:
+        UserError: The file is damaged.
+    """
+    try:
+        return read_json(path)
+    except UserError as error:
+        raise UserError(
+            error.what.replace("this file of earlier work", "this file of a checkpoint"),
+            code="unreadable-checkpoint-file",
+            where=str(path),
+            try_this="copy the folder again from where it was trained, or train it again",
+        ) from None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -91,7 +108,7 @@ def card_of(model: str) -> Mapping[str, Any] | None:
     path = Path(locate(model)) / CHECKPOINT_CARD
     if not path.is_file():
         return None
-    card = read_json(path)
+    card = read_card(path)
     return card if isinstance(card, dict) else None
 
 

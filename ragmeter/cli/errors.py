@@ -34,6 +34,8 @@ _FULL_DISK = re.compile(
     r"No space left on device|Disk quota exceeded|inline_container.*unexpected pos \d+ vs|PytorchStreamWriter failed writing"
 )
 """Messages of exceptions in which safetensors and torch report a full disk."""
+_LOST_RANK = re.compile(r"\bgloo\b|\bNCCL\b", re.IGNORECASE)
+"""Libraries over which the processes of a group train together."""
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 
@@ -175,6 +177,11 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
     if _FULL_DISK.search(str(error)):
         what = f"the disk is full: {message_of(error)}"
         _say(Broke(what, code="disk-full", try_this="free some space; finished work is kept, and the same command continues"), as_json)
+        return BROKE
+    if isinstance(error, RuntimeError) and os.environ.get("WORLD_SIZE", "1") != "1" and _LOST_RANK.search(str(error)):
+        what = f"another process of this training ended or does not answer: {message_of(error)}"
+        remedy = "see what that process printed; finished work is kept, and the same command continues"
+        _say(Broke(what, code="training-killed", try_this=remedy), as_json)
         return BROKE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         first = message_of(error).split(". ")[0].rstrip(".") or "out of memory"

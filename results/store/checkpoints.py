@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -237,7 +238,7 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
     """Register checkpoints that a run uses, if their folders record the training questions; an unreadable record counts as unknown.
 
     A folder that was edited after the training (its model card, another precision) is registered as it is now, because its
-    weights have read these questions, too.
+    weights have read these questions, too. A warning names such folders, because an incomplete copy differs likewise.
 
     Args:
         store: The store to write to.
@@ -249,6 +250,14 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
         if sha256 not in known or known[sha256].read is None:
             with suppress(UserError):
                 _put(store, replace(read(folders[sha256]), sha256=sha256))
+    for sha256, folder in folders.items():
+        with suppress(UserError):
+            if read(folder).sha256 != sha256:
+                warnings.warn(
+                    f"the files of {folder} are not those that its {CARD} describes: they were edited, or are an incomplete copy; "
+                    "the run is one of another checkpoint",
+                    stacklevel=2,
+                )
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:

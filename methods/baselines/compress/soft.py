@@ -21,7 +21,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.models import LaterOptions
 from methods.models.weights import has_hash, locate
 from methods.training import TRAININGS
-from methods.training.stages import read_json
+from methods.training.stages import read_card
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -254,7 +254,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         raise UserError(
             f"{model!r} is not a checkpoint of a compressor into vectors", code="not-compressor-checkpoint", where=where, try_this=remedy
         )
-    card = read_json(path)
+    card = read_card(path)
     try:
         if card["layout"] != LAYOUT:
             raise UserError(

@@ -18,6 +18,7 @@ from methods.clara.config import ADAPTERS, ClaraConfig
 from methods.clara.model import Clara
 from methods.clara.prompts import answer, answer_from_text, paraphrase, qa_pairs, qa_target
 from methods.models import pocket
+from methods.training.stages import card_of
 from tests.support.errors import raises
 
 TEXTS = ["Ana was born in 1850 .", "moss grows on the old stone bridge ."]
@@ -184,3 +185,11 @@ def test_pocket_checkpoint_names_its_base_without_a_local_path(small: Clara, tmp
     assert json.loads((tmp_path / "generator" / "adapter_config.json").read_text())["base_model_name_or_path"] == "pocket"
     again = Clara.load(tmp_path, "cpu")
     assert torch.equal(again.encode(TEXTS).memory, small.encode(TEXTS).memory)
+
+
+def test_damaged_card_of_a_checkpoint_is_not_to_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "clara.json").write_text('{"layout": 1', "utf-8")
+    (tmp_path / "ragmeter.json").write_text("{", "utf-8")
+    for read in (read_config, lambda folder: card_of(str(folder))):
+        with raises("unreadable-checkpoint-file"):
+            read(tmp_path)

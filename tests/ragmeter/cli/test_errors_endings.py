@@ -20,6 +20,7 @@ from benchmarks.schema import Query
 from methods.api import Prediction, Services
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.cli import main
+from ragmeter.runner import training_jobs
 from results.store import queries, tags
 from results.store.store import Run, Store
 from tests.support.errors import raises
@@ -249,3 +250,16 @@ def test_file_system_without_locks_is_named(number: int, tmp_path: Path, monkeyp
         Store(tmp_path / "store").database.open_to_write()
     done = call("train", "gpr", "--graph", "worlds/graph:train", "--base", "minilm", "--store", str(tmp_path / "other"), "--json")
     assert (done.code, json.loads(done.err)["error"]["code"]) == (2, "no-file-locks")
+
+
+@pytest.mark.parametrize(("size", "code"), [("2", "training-killed"), ("1", "failed-command")])
+def test_loss_of_another_process_of_a_training_is_named(
+    size: str, code: str, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
+) -> None:
+    def lost(*_: object, until: str | None) -> None:
+        raise RuntimeError("[pair.cc:537] gloo: Read error [127.0.0.1]:20382: Connection reset by peer")
+
+    monkeypatch.setattr(training_jobs.TrainingJob, "run", lost)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    done = call("train", "gpr", "--graph", "worlds/graph:train", "--base", "minilm", "--device", "cpu", "--json")
+    assert (done.code, json.loads(done.err)["error"]["code"]) == (1, code)

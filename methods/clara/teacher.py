@@ -78,6 +78,7 @@ class Taught:
         failed: Reason of a failed call, which is retried next time.
         by: Model, as named by its endpoint.
         prompt_tokens, completion_tokens, cost_usd: Cost of the reply.
+        cut: Whether the answer ends at the limit of tokens, so that the model learns to stop there.
     """
 
     answer: str = ""
@@ -87,6 +88,7 @@ class Taught:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
+    cut: bool = False
 
     @property
     def came(self) -> bool:
@@ -176,7 +178,7 @@ class Teacher:
         text = short_answer(bare_text(reply.text))
         reasons = {"empty": not text, "refused": refuses(text), "abstained": is_abstention(text) and not self.config.keep_abstentions}
         left_out = next((reason for reason, holds in reasons.items() if holds), "")
-        return made("" if left_out else text, left_out)
+        return made("" if left_out else text, left_out, cut=not left_out and reply.finish_reason == "length")
 
 
 def rows_of(questions: Sequence[Question], taught: Sequence[Taught]) -> Iterator[InstructionRow]:
@@ -187,8 +189,13 @@ def rows_of(questions: Sequence[Question], taught: Sequence[Taught]) -> Iterator
 
 
 def statistics_of(taught: Sequence[Taught]) -> dict[str, Any]:
-    """Return counts of outcomes, tokens and dollars of all replies, and the models that replied."""
+    """Return counts of outcomes, tokens and dollars of all replies, and the models that replied.
+
+    Of the answered questions, those whose answer was cut are also counted as `cut`.
+    """
     counts = Counter(item.left_out or ("failed" if item.failed is not None else "answered") for item in taught)
     sums = {name: sum(getattr(item, name) for item in taught) for name in ("prompt_tokens", "completion_tokens", "cost_usd")}
+    if cut := sum(item.cut for item in taught):
+        counts["cut"] = cut
     failures = Counter(item.failed.partition(":")[0] for item in taught if item.failed is not None)
     return {**dict(sorted(counts.items())), **sums, "by": sorted({item.by for item in taught if item.by}), "failures": dict(failures)}

@@ -417,6 +417,8 @@ def instruction_rows(
         left_out = [(name, f"{counts[name]:,}") for name in ("refused", "abstained", "empty", "failed") if name in counts]
         if left_out:
             listing(("left out", "questions"), left_out, empty="")
+        if "cut" in counts:
+            err.print(Text(f"{counted(counts['cut'], 'answer')} cut at the limit of tokens: --set llm.max_tokens=…"))
         read, written = counts["prompt_tokens"], counts["completion_tokens"]
         spent = f"{read:,} prompt tokens, {written:,} completion tokens, {price(counts['cost_usd'], read + written)}"
         out.print(Text(f"by {', '.join(counts['by'])}: {spent}"))

@@ -25,7 +25,9 @@ ASKED = [Question(f"q{n}", f"Who built bridge {n}?", (f"Bridge {n} was built by 
 
 
 @contextmanager
-def teaching(answer: Callable[[str], str | None], path: Path | None = None, **options: Any) -> Iterator[tuple[Teacher, list[str]]]:
+def teaching(
+    answer: Callable[[str], str | None], path: Path | None = None, finish_reason: str = "stop", **options: Any
+) -> Iterator[tuple[Teacher, list[str]]]:
     """Return a teacher whose model answers prompts with texts (None: a server error), and the prompts that it got."""
     seen: list[str] = []
 
@@ -34,7 +36,7 @@ def teaching(answer: Callable[[str], str | None], path: Path | None = None, **op
         text = answer(request.prompt)
         if text is None:
             raise Refused(400, "refused for a test")
-        return Written(text, 100, 7)
+        return Written(text, 100, 7, finish_reason)
 
     with OpenAIServer("m", written).running() as url:
         llm = {"model": "m", "base_url": url, "key_variable": None, "attempts": 1, "usd_per_million_prompt_tokens": 10.0}
@@ -57,6 +59,22 @@ def test_wrapping_around_replies_is_removed(reply: str, answer: str, left_out: s
     with teaching(lambda prompt: reply) as (teacher, _):
         (made,) = teacher.answers(ASKED[:1])
     assert (made.answer, made.left_out, made.failed) == (answer, left_out, None)
+
+
+def test_answers_that_end_at_the_token_limit_are_counted() -> None:
+    with teaching(lambda prompt: "Ada built it when", finish_reason="length") as (teacher, _):
+        taught = teacher.answers(ASKED)
+    assert [item.answer for item in taught] == ["Ada built it when"] * 3
+    assert (statistics_of(taught)["answered"], statistics_of(taught)["cut"]) == (3, 3)
+
+
+@pytest.mark.parametrize("reply", ["", "  \n", "<think>\nWho?\n</think>\n\n", "``` \n```"])
+def test_blank_answers_are_left_out_and_counted(reply: str) -> None:
+    with teaching(lambda prompt: reply if "bridge 1" in prompt else "Ada") as (teacher, _):
+        taught = teacher.answers(ASKED)
+    assert [row.id for row in rows_of(ASKED, taught)] == ["q0", "q2"]
+    counts = statistics_of(taught)
+    assert (counts["answered"], counts.get("empty", 0) + counts.get("failed", 0)) == (2, 1)
 
 
 def test_abstentions_are_kept_if_configured() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.worlds.world import require_training_seed
 
@@ -31,6 +32,11 @@ def load_data(references: Iterable[str], options: Mapping[str, Mapping[str, Any]
             for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
                 require_training_seed(seed)
     return results
+
+
+def chosen_by(validation: Sequence[Benchmark]) -> list[str]:
+    """Return hashes of the data whose best epoch is the result, as inputs of the training; none without such data."""
+    return [fingerprint([benchmark.fingerprint for benchmark in validation])] if validation else []
 
 
 def check_references(references: Iterable[str], where: str = "data") -> None:

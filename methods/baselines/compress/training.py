@@ -35,7 +35,7 @@ from methods.registry import Component, register
 from methods.training import LengthsOf, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.contrast import HeldOutConfig
 from methods.training.loop import Figures, KeepBest, LoopPlace, loop_over_rows
-from methods.training.material import load_data
+from methods.training.material import chosen_by, load_data
 from methods.training.parts import MicroBatch, in_parts
 from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
@@ -259,16 +259,25 @@ class SoftTraining:
         config, system = self.config, self.config.system
         benchmarks = load_data(config.data, config.data_options)
         data = tuple(benchmark.fingerprint for benchmark in benchmarks)
+        validation = load_data(config.validation, config.validation_options, train=False)
         process, parent = accelerator(config.precision, context.services.device), config.start
         for stage in config.stages_of(system.stages):
             models: list[tuple[str, str | None]] = [*([(parent, None)] if parent else []), *system.models.values()]
-            begin, own = partial(self._prepared, stage, parent, benchmarks, context, process), replace(context, work=context.work / stage)
-            yield from train_stage(stage, config, models[0], data, own, process, begin, others=models[1:])
+            begin = partial(self._prepared, stage, parent, benchmarks, validation, context, process)
+            own, inputs = replace(context, work=context.work / stage), chosen_by(validation)
+            yield from train_stage(stage, config, models[0], data, own, process, begin, others=models[1:], inputs=inputs)
             wait(process)
             parent = str(context.checkpoints / stage)
 
     def _prepared(
-        self, stage: str, parent: str | None, benchmarks: Sequence[Benchmark], context: TrainingContext, process: Any, identity: str
+        self,
+        stage: str,
+        parent: str | None,
+        benchmarks: Sequence[Benchmark],
+        validation: Sequence[Benchmark],
+        context: TrainingContext,
+        process: Any,
+        identity: str,
     ) -> PreparedRun:
         from methods.baselines.compress.model import SoftModel
 
@@ -278,7 +287,7 @@ class SoftTraining:
         else:
             model = SoftModel(config.system, str(process.device), seed=config.seed)
         with first(process):
-            held_out = self._load_rows(stage, load_data(config.validation, config.validation_options, train=False), 100, context)
+            held_out = self._load_rows(stage, validation, 100, context)
             rows = self._load_rows(stage, benchmarks, config.passages, context)
             number = len(rows)
             if config.answers == "base" and stage == TUNED:

@@ -26,7 +26,7 @@ from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
 from methods.training.contrast import ContrastConfig, GroupObjective, drawn, mrr, prepared
 from methods.training.loop import Figures, KeepBest
-from methods.training.material import load_data
+from methods.training.material import chosen_by, load_data
 from methods.training.model_card import PATH, ModelKind, write_model_card
 from methods.training.ranks import first
 from methods.training.stages import OneStageTraining, PreparedRun
@@ -100,6 +100,12 @@ class RankLlamaTraining(OneStageTraining):
         benchmarks = load_data(self.config.data, self.config.data_options)
         return benchmarks, [benchmark.fingerprint for benchmark in benchmarks]
 
+    def inputs(self, data: list[Benchmark]) -> Sequence[str]:
+        return chosen_by(self._validation())
+
+    def _validation(self) -> list[Benchmark]:
+        return load_data(self.config.validation, self.config.validation_options, train=False)
+
     def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         rows_of = partial(mined, n=config.pool, own=config.own, answers=config.answers, services=context.services)
@@ -112,8 +118,7 @@ class RankLlamaTraining(OneStageTraining):
                 where="data",
                 try_this="nq:train",
             )
-        validation = load_data(config.validation, config.validation_options, train=False)
-        held_out = [row for benchmark in validation for row in rows_of(benchmark)]
+        held_out = [row for benchmark in self._validation() for row in rows_of(benchmark)]
         objective = PairObjective(config, process)
         count = sum(len(row.positives) for row in rows)
         left_out = sum(len(benchmark.questions) for benchmark in data) - len(rows)

@@ -93,3 +93,23 @@ def test_loss_equals_the_formula_and_the_checkpoint_has_the_trained_weights(conf
     assert not np.allclose(scores, cut.scores(question.query(), ids, benchmark.corpus)), "a cut query is another"
     (again,) = RankLlamaTraining(config).run(context(tmp_path))
     assert not again.fresh
+
+
+@pytest.mark.parametrize("training", ["rankllama", "cocom"])
+def test_data_that_choose_the_best_epoch_are_inputs(training: str, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, inputs = tmp_path / "held_out.jsonl", list[list[str]]()
+    options = {"data": ["worlds/multihop:train"], "data_options": WORLD, "validation": ["nq/open:train"]}
+    options |= {"base": config.base, "validation_options": {"nq": {"path": str(file)}}}
+    entry = TRAININGS.get(training)
+    for module in ("methods.training.stages", "methods.baselines.compress.training"):
+        monkeypatch.setattr(f"{module}.train_stage", lambda *_, inputs=(), **__: inputs_seen(list(inputs)))
+
+    def inputs_seen(value: list[str]) -> list[Any]:
+        inputs.append(value)
+        return []
+
+    for question in ("who?", "how?"):
+        file.write_text(json.dumps({"question": question, "answer": ["a"]}) + "\n", "utf-8")
+        list(entry.factory(entry.validate(options)).run(context(tmp_path)))
+    assert inputs[0]
+    assert inputs[0] != inputs[-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -381,6 +382,12 @@ class Loop:
             return 0
         state = _read(self._point)
         if (state.get("layout"), state["identity"]) != (LAYOUT, self.place.identity):
+            if self._main:
+                warnings.warn(
+                    f"{self._point} (step {state.get('step')}) was made from other data, weights or code: the training starts from its first "
+                    "step and will replace it; to continue that one, stop now and restore what has changed",
+                    stacklevel=2,
+                )
             return 0
         self._load_weights(state["modules"])
         self.optimizer.load_state_dict(state["optimizer"])

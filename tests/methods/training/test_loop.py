@@ -136,7 +136,7 @@ def test_resume_point_of_another_training_is_ignored(tmp_path: Path) -> None:
     loop(tmp_path).run()
     other = loop(tmp_path, identity="another")
     other.step = refuse
-    with pytest.raises(RuntimeError, match="step 0"):
+    with pytest.raises(RuntimeError, match="step 0"), pytest.warns(UserWarning, match="first step"):
         other.run()
 
 

@@ -384,8 +384,8 @@ class Loop:
         if (state.get("layout"), state["identity"]) != (LAYOUT, self.place.identity):
             if self._main:
                 warnings.warn(
-                    f"{self._point} (step {state.get('step')}) was made from other data, weights or code: the training starts from its first "
-                    "step and will replace it; to continue that one, stop now and restore what has changed",
+                    f"{self._point} (step {state.get('step')}) was made from other data, weights or code: the training starts from its "
+                    "first step and will replace it; to continue that one, stop now and restore what has changed",
                     stacklevel=2,
                 )
             return 0

@@ -305,7 +305,8 @@ class _Planner:
             return None
         own = cost_queries.costs(self.store, [latest.run])[latest.run].seconds
         wall = (latest.updated_at - latest.started_at).total_seconds() / latest.done
-        return min(own, wall) if latest.status == FINISHED else own
+        # Not above 0 if the clock was set back meanwhile.
+        return min(own, wall) if latest.status == FINISHED and wall > 0 else own
 
     def _run(self, experiment: Experiment, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> str | None:
         """Return the fingerprint of a task, if all of its inputs are available."""

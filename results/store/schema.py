@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,9 +21,17 @@ def now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-def after_all(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> datetime:
-    """Return the current time, or one after every time in a column: clocks of machines differ, and their rows are in order."""
-    last = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
+def after_all(
+    connection: duckdb.DuckDBPyConnection, table: str, column: str, where: str = "true", values: Sequence[object] = ()
+) -> datetime:
+    """Return the current time, or one after every time in a column: clocks of machines differ or are set back, and rows are in order.
+
+    Args:
+        connection: The open file.
+        table, column: The times.
+        where, values: Condition on the rows, and its parameters.
+    """
+    last = connection.execute(f"SELECT max({column}) FROM {table} WHERE {where}", values).fetchone()
     return max(now(), last[0] + timedelta(microseconds=1)) if last and last[0] else now()
 
 

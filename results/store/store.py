@@ -37,7 +37,7 @@ from results.store.rows import (
     stored_record,
     summarize,
 )
-from results.store.schema import now
+from results.store.schema import after_all, now
 from results.store.variants import style_of_name
 
 CACHE = "cache.sqlite"
@@ -270,6 +270,8 @@ class Store:
                    WHERE NOT EXISTS (FROM environments WHERE environment = ?)""",
                 [environment, described, environment],
             )
+            # The newest execution is the one that gates and experiments use.
+            started = after_all(connection, "runs", "started_at", f"{FINGERPRINT} = split_part(?, '.', 1)", [run.run])
             row = {
                 "run": run.run,
                 "method": run.method,
@@ -282,8 +284,8 @@ class Store:
                 "seed": run.seed,
                 "questions": run.questions,
                 "status": RUNNING,
-                "started_at": now(),
-                "updated_at": now(),
+                "started_at": started,
+                "updated_at": started,
                 "provenance": json.dumps(run.provenance),
                 "origin": run.origin,
                 "card": None if run.card is None else json.dumps(run.card),

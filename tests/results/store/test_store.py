@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, REASON_CHARACTERS, Evidence, Indexed, Prediction, Usage, reason
-from results.store import answer_queries, cost_queries, queries
+from results.store import answer_queries, cost_queries, queries, schema
+from results.store import store as store_module
 from results.store.failures import cause_of, failures
 from results.store.faults import DiskFull
 from results.store.store import FINISHED, RUNNING, Run, Store
@@ -51,6 +53,18 @@ def test_what_is_written_reads_back_equal(store: Store) -> None:
     assert answer_queries.passages(store, ["p1", "p9"]) == {"p1": Passage("p1", "T", "text", ("text",))}
     with store.database.reading() as connection:
         assert connection.execute("SELECT value FROM scores ORDER BY question").fetchall() == [(1.0,), (None,)]
+
+
+def test_later_execution_is_the_newest_if_the_clock_was_set_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.start(RUN)
+    began, later = schema.now(), replace(RUN, run=f"{RUN.run}.later")
+    for module in (schema, store_module):
+        monkeypatch.setattr(module, "now", lambda: began - timedelta(hours=3))
+    store.start(later)
+    store.start(replace(RUN, run="beef"))
+    executions = store.executions([RUN.run])[RUN.run]
+    assert max(executions, key=lambda execution: execution.started_at).run == later.run
+    assert [row.run for row in queries.runs(store) if row.started_at < began - timedelta(hours=2)] == ["beef"]
 
 
 def test_what_is_read_within_a_reading_shares_its_connection_and_a_later_one_sees_what_was_written(store: Store) -> None:

@@ -75,17 +75,17 @@ def rows_over(store: Store, experiments: Sequence[str], heads: Sequence[str], ba
 
 
 def _named(runs: Sequence[RunRow], name: str) -> RunRow:
-    found = next((run for run in runs if is_called(run.method, name)), None)
-    if found is None:
-        raise ValueError(f"{runs[0].experiment} has no row {name!r}")
-    return found
+    for run in runs:
+        if is_called(run.method, name):
+            return run
+    raise ValueError(f"{runs[0].experiment} has no row {name!r}")
 
 
 def _metric(runs: Sequence[RunRow], head: str) -> str:
-    found = next((metric for metric, shown in labels(runs[0].metrics or ()).items() if shown == head), None)
-    if found is None:
-        raise ValueError(f"{runs[0].experiment} has no metric {head!r}")
-    return found
+    for metric, shown in labels(runs[0].metrics or ()).items():
+        if shown == head:
+            return metric
+    raise ValueError(f"{runs[0].experiment} has no metric {head!r}")
 
 
 def _stratum(known: Figures, runs: Sequence[str], kin: int) -> Stratum:

@@ -52,6 +52,6 @@ def test_experiment_without_a_row_or_metric_is_named(store: Store) -> None:
 
 def difference(board: Board, head: str) -> float:
     row = next(row for row in board.rows if row.run.method == "bm25")
-    found = next(cell.difference for metric, cell in row.cells.items() if metric.startswith(head))
-    assert found is not None
-    return found.value
+    gap = next(cell.difference for metric, cell in row.cells.items() if metric.startswith(head))
+    assert gap is not None
+    return gap.value

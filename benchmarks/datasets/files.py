@@ -40,7 +40,7 @@ from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataRefer
 from benchmarks.schema import SPANS, PassageIds, Question
 from benchmarks.sources import data_path, only_asked, own_path
 
-VERSION = 4
+VERSION = 5
 
 CARD = DatasetCard(
     title="Files of your own",
@@ -162,6 +162,8 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     fields = question_fields(first, config.fields, where) if first else Fields({"question": ("question",)}, frozenset(), ())
     if config.documents is not None:
         _add_documents(loading, data_path(config.documents))
+    else:
+        _add_passages(loading, source)
     fields = _usable(fields, loading, where)
     loading.mapping = "; ".join((*source.layout, fields.in_words()))
     loading.notes.insert(0, loading.mapping)
@@ -258,7 +260,7 @@ def _usable(fields: Fields, loading: _Loading, where: str) -> Fields:
     Raises:
         UserError: Gold evidence is mapped explicitly, but there are no documents.
     """
-    if len(loading.library) or loading.built is not None or "documents" in fields:
+    if loading.library.ids() or loading.built is not None or "documents" in fields:
         return fields
     named = [role for role in ("evidence", "spans", "start") if role in fields and role not in fields.guessed]
     if named:
@@ -314,6 +316,15 @@ def _add_documents(loading: _Loading, path: Path) -> None:
         raise UserError(f"no document can be read{first}", code="no-documents", where=str(path))
     loading.counts["documents_repeated"] = loading.library.repeated
     loading.notes.append(f"{counted(len(loading.library), 'document')} cut by {loading.library.chunker.identity}")
+
+
+def _add_passages(loading: _Loading, source: Source) -> None:
+    """Add the passages that a file with questions and gold by id brings, uncut."""
+    for record in source.passages():
+        try:
+            loading.library.add_passage("", record.nonblank("text", None), record.text("id"), record.where)
+        except BadRecord as error:
+            loading.refuse(error)
 
 
 def _add_folder(loading: _Loading, folder: Path) -> None:
@@ -503,6 +514,8 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
         )
     if number := loading.counts.pop("placeholder_answers", 0):
         caveats.append(f"{number:,} answers are a word for a missing value, such as nan; if there is no answer, leave the field empty")
+    if number := loading.counts.pop("midnights", 0):
+        caveats.append(f"{number:,} answers are dates at 00:00:00, as data frames write those of a spreadsheet; write them as people would")
     if (number := loading.counts.pop("truth_values", 0)) and number == sum(len(question.answers) for question in questions):
         caveats.append(f"all {number:,} answers are True or False; if the questions want yes or no, write these words")
     if loading.of_documents:

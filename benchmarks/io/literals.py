@@ -18,7 +18,7 @@ UNREADABLE = "the list cannot be read: it is cut off, or a quote or comma is mis
 LIST = 'a list such as ["a", "b"] (in pandas: column.map(list), then to_json)'
 
 _QUOTES = re.compile(r"""['"]\s*['"]""")
-_TEXTS = re.compile(r"""\s*\[\s*['"]\w""")
+_TEXTS = re.compile(r"""\s*\[\s*(?:['"]\w|nan\s*[],])""")
 _ARRAY = re.compile(r"\[?\s*(?:array\(|np\.\w+\()")
 _VALUES = {tokenize.STRING, tokenize.NUMBER}
 _WORDS = {"...", "None", "True", "False", "nan"}

@@ -28,6 +28,7 @@ PIECE = 1 << 20
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _ENDS = ("\n", "", "\r\n")
+_MARK = "\ufeff"
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
@@ -185,6 +186,8 @@ def _lines(source: Iterable[bytes]) -> Iterator[Item]:
     for line, raw in enumerate(source, 1):
         try:
             text = raw.decode("utf-8")
+            if text[0] == _MARK:  # in the middle of files that were joined
+                text = text[1:]
             value = decoder.line(text)
             problem = decoder.fault() if decoder.faults else None
             # Looking for two letters first takes a tenth of the expression's time.

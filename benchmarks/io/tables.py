@@ -24,6 +24,7 @@ from benchmarks.io.records import Item
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _NONE = "\x1f"
 """Delimiter for tables with a single column, a character that no text contains."""
+_MARK = "\ufeff"
 _LOOKED = 50
 _LARGEST = 2**31 - 1
 
@@ -64,7 +65,8 @@ class Table:
         """
         mixed = frozenset(self.encoding.mixed)
         with _open_text(self.path, self.encoding) as text:
-            lines = islice(text, self.first, None)
+            # Files that were joined have byte order marks in the middle.
+            lines = (line.removeprefix(_MARK) for line in islice(text, self.first, None))
             reader = csv.reader(lines, delimiter=self.delimiter, **self.quoting)
             next(reader)
             while True:
@@ -91,6 +93,8 @@ class Table:
 
     def _problem(self, row: Sequence[str], line: int, last: int, mixed: frozenset[int]) -> str | None:
         count, wanted = len(row), len(self.names)
+        if tuple(name.strip() for name in row[:wanted]) == self.names and not any(row[wanted:]):
+            return "the row repeats the header: these are several tables, one after the other"
         if count and count != wanted and any(row[wanted:] or [count < wanted]):
             why = "a field that holds the delimiter must be quoted" if last == line else f"is the quote closed that opens in line {line}?"
             return f"the row has {count} fields, the header {wanted}: {why}"

@@ -45,6 +45,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("answers", "answer", "golden_answers", "gold_answers", "gold", "golds", "gold_answer", "ground_truth", "ground_truths"),
         *("reference", "reference_answer", "expected_answer", "expected", "expected_output", "target", "targets", "a"),
         *("possible_answers", "correct_answers", "correct_answer", "ground_truth_answer", "reference_answers", "expected_answers"),
+        "expected_response",
     ),
     "documents": ("contexts", "context", "passages", "paragraphs", "documents", "docs", "ctxs"),
     "evidence": (
@@ -69,6 +70,8 @@ _CERTAIN = (
     *("reference_answer", "expected_answer", "expected_output"),
 )
 """Names of fields that hold accepted answers in any file."""
+_DECISIONS = frozenset(("accept", "reject", "ignore"))
+"""Values of Prodigy's field `answer`: what the annotator decided."""
 _ALIASES = ("aliases", "answer_aliases", "answers_aliases", "alt_ans")
 _INNER: Mapping[str, tuple[str, ...]] = {
     "documents": ("text", "paragraph_text", "passage_text", "content", "contents", "passage", "page_content", "body", "sentences"),
@@ -232,8 +235,12 @@ def _no_field(role: str, records: Sequence[Mapping[str, Any]], where: str, remed
 
 
 def _nested(records: Sequence[Mapping[str, Any]], role: str) -> str | None:
-    """Return the path of the first field within an object of a record that has a common name for a role."""
-    objects = ((key, value) for record in records for key, value in record.items() if isinstance(value, Mapping))
+    """Return the path of the first field within an object of a record that has a common name for a role. Answers in an object such as
+    LangSmith's `reference_outputs` go before those in `outputs`, which may be a model's.
+    """
+    objects = [(key, value) for record in records for key, value in record.items() if isinstance(value, Mapping)]
+    if role == "answers":
+        objects.sort(key=lambda item: not _plain(item[0]).startswith(("reference", "expected", "gold", "ground_truth")))
     names = ((key, _first(value, _NAMES.get(role, ()), ())) for key, value in objects)
     return next((f"{key}.{name}" for key, name in names if name is not None), None)
 
@@ -285,6 +292,14 @@ def _answer_field(records: Sequence[Mapping[str, Any]], used: Iterable[str], whe
     first = _first(keys, _NAMES["answers"], used)
     if first is None or _plain(first) not in _EITHER:
         return first
+    decisions = {text for record in records for text in _texts(record.get(first))}
+    if "_task_hash" in keys and decisions and decisions <= _DECISIONS:
+        raise UserError(
+            f"the field {first} of Prodigy's records holds the annotator's decisions ({', '.join(sorted(decisions))}), not answers",
+            code="annotation-decisions",
+            where=where,
+            try_this="leave out the rejected records, and name the field of the answers: fields: {answers: NAME}, or {answers: null}",
+        )
     if (certain := _first(keys, _CERTAIN, used)) is not None:
         return certain
     others = [name for name in _NAMES["answers"] if name not in _EITHER]
@@ -352,6 +367,8 @@ def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, .
         path = f"{key}[].{name}" if first else f"{key}.{name}" + "[]" * isinstance(sample[name], list)
         aliases = [] if first else [f"{key}.{other}[]?" for other in sample if _plain(other) in _ALIASES]
         yield role, (path, *aliases)
+    elif role == "question" and isinstance(sample, Mapping) and (name := _first(sample, _NAMES["question"], ())) is not None:
+        yield role, (f"{key}.{name}",)
     elif (role == "type" and isinstance(sample, dict | list)) or (role == "turns" and not (isinstance(first, dict) and "role" in first)):
         return
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,14 @@ from benchmarks.records import QUESTION_CHARS, Record
 from benchmarks.schema import Turn
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
-_PLACEHOLDERS = ("nan", "none", "null", "<na>", "n/a", "#n/a")
+_PLACEHOLDERS = (
+    *("nan", "none", "null", "<na>", "n/a"),
+    *("#n/a", "#name?", "#value!", "#ref!", "#div/0!", "#num!", "#null!", "#nv", "#wert!", "#bezug!"),
+)
+"""Words for a missing value, and a spreadsheet's for a formula that failed: a text that begins with = or - is one."""
+_TRUTH = ("true", "false", "wahr", "falsch", "vrai", "faux", "verdadero", "vero", "falso")
+"""Truth values as spreadsheets write them, in several languages."""
+_MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00")
 _ROLES = {**dict.fromkeys(("user", "human"), "user"), **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"), "system": ""}
 """Roles by the speakers' names in users' data; system messages are not turns."""
 _SPAN = {
@@ -185,7 +193,7 @@ class Reader:
         aliases: dict[str, tuple[str, ...]] = {}
         path, blank = self._path("answers"), 0
         for value in self._several(record, "answers"):
-            if value is None:
+            if value is None or value != value:  # NaN
                 continue
             if isinstance(value, bool):
                 raise record.problem(f"field {path!r} is {str(value).lower()}", path, 'the text of the answer, such as "yes"')
@@ -200,7 +208,8 @@ class Reader:
             answers.append(text)
             counts["undivided_answers"] += self._separator is None and "|" in text
             counts["placeholder_answers"] += text.strip().casefold() in _PLACEHOLDERS
-            counts["truth_values"] += text.strip().casefold() in ("true", "false")
+            counts["truth_values"] += text.strip().casefold() in _TRUTH
+            counts["midnights"] += _MIDNIGHT.fullmatch(text.strip()) is not None
             if (whole := text.removesuffix(".0")) != text and whole.removeprefix("-").isdecimal():
                 aliases[text] = (whole,)
         counts["blank_answers"] += blank if answers else 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,6 +29,8 @@ _ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
 _ARROW_FILE = b"ARROW1"
 """First bytes of an Arrow file (as of Feather); a stream, which `datasets` writes, has none."""
 _BY_ID = "a list of records with their ids: jq '[to_entries[] | .value + {id: .key}]' FILE"
+_BY_IDS = ("queries", "corpus", "relevant_docs")
+"""Fields of a file with questions, passages and gold by id."""
 _COLUMNS = 'a row per record: frame.to_json(FILE, orient="records", lines=True)'
 
 
@@ -39,17 +42,22 @@ class Source:
         paths: The files, in order.
         delimiter: Field separator of tables; None detects it.
         key: Field with the list of records if a JSON file is one object; None if its records are at the top level.
+        by_id: Whether a JSON file is one object with questions, passages and gold by id, as LlamaIndex writes it.
+        encoded: Columns of a table whose cells are objects or texts in JSON, as LangSmith and Langfuse write them.
     """
 
     paths: tuple[Path, ...]
     delimiter: str | None = None
     key: str | None = None
+    by_id: bool = False
+    encoded: frozenset[str] = frozenset()
 
     def read(self, path: Path) -> Iterator[Record | BadRecord]:
         """Yield the records of one file; a record that cannot be parsed is yielded as an error."""
         if _is_table(path):
             for item in open_table(path, self.delimiter).items():
-                yield Record(item.value, path, item.position) if item.problem is None else bad_record(item.problem, path, item.position)
+                record = Record(item.value, path, item.position)
+                yield self._decoded(record) if item.problem is None else bad_record(item.problem, path, item.position)
         elif path.suffix in ARROW:
             for number, row in enumerate(_arrow_rows(path), 1):
                 yield Record(row, path, f"row {number}")
@@ -59,9 +67,26 @@ class Source:
                 yield from [record] if isinstance(record, BadRecord) else _divided(replace(record, fields=written(record.fields)))
         else:
             for outer in records(path, whole=True, recoded=_recoded(path)):
-                inner = [outer] if isinstance(outer, BadRecord) or self.key is None else _inner(outer, self.key)
+                if isinstance(outer, BadRecord) or not (self.key or self.by_id):
+                    inner: Iterable[Record | BadRecord] = [outer]
+                else:
+                    inner = _questions_by_id(outer) if self.by_id else _inner(outer, self.key or "")
                 for record in inner:
                     yield from [record] if isinstance(record, BadRecord) else _divided(record)
+
+    def passages(self) -> Iterator[Record]:
+        """Yield the passages of a file with passages by id, each with the fields `id` and `text`."""
+        for path in self.paths if self.by_id else ():
+            for outer in records(path, whole=True, recoded=_recoded(path)):
+                for name, text in outer.field("corpus", dict).items() if isinstance(outer, Record) else ():
+                    yield Record({"id": name, "text": text}, path, f"corpus[{name!r}]")
+
+    def _decoded(self, record: Record) -> Record | BadRecord:
+        """Return a row of a table with the values of its encoded cells."""
+        values = {name: _json_value(record.fields[name]) for name in self.encoded if record.fields[name].strip()}
+        if wrong := next((name for name, value in values.items() if value is None), None):
+            return record.problem(f"field {wrong!r} is not JSON, as in other rows", wrong)
+        return replace(record, fields={**record.fields, **dict.fromkeys(self.encoded), **values}) if self.encoded else record
 
     def first(self) -> list[Mapping[str, Any]]:
         """Return the first valid records (up to `LOOKED`)."""
@@ -74,7 +99,9 @@ class Source:
         shards = [f"{len(self.paths)} shards"] if len(self.paths) > 1 else []
         tables = dict.fromkeys(open_table(path, self.delimiter).layout for path in self.paths if _is_table(path))
         encoded = dict.fromkeys(f"JSON encoded as {name}" for path in self.paths if (name := _encoding(path)))
-        return (*shards, *tables, *encoded, *([f"its records are in the field {self.key}"] if self.key else []))
+        cells = [f"JSON in the columns {', '.join(sorted(self.encoded))}"] if self.encoded else []
+        inside = [f"its records are in the field {self.key}"] if self.key else ["questions, passages and gold by id"] if self.by_id else []
+        return (*shards, *tables, *encoded, *cells, *inside)
 
 
 def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Source:
@@ -91,12 +118,32 @@ def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Sour
     if path.is_dir():
         return Source(_saved(path, split))
     source = Source(shards_of(path), delimiter)
-    if _is_table(path) or is_parquet(path):
+    if _is_table(path):
+        return replace(source, encoded=_encoded_columns(source.first()))
+    if is_parquet(path):
         return source
     beginning = list(islice(source.read(path), 2))
     if len(beginning) == 1 and isinstance(beginning[0], Record):
-        return replace(source, key=_only_list(beginning[0].fields, path))
+        fields = beginning[0].fields
+        by_id = all(isinstance(fields.get(name), dict) for name in _BY_IDS)
+        return replace(source, by_id=True) if by_id else replace(source, key=_only_list(fields, path))
     return source
+
+
+def _encoded_columns(rows: Sequence[Mapping[str, str]]) -> frozenset[str]:
+    """Return the columns with cells that are all empty, or objects or texts in JSON."""
+    cells = {name: [row[name] for row in rows if row[name].strip()] for name in (rows[0] if rows else ())}
+    return frozenset(name for name, texts in cells.items() if texts and None not in map(_json_value, texts))
+
+
+def _json_value(text: str) -> dict[str, Any] | str | None:
+    """Return the object or text that a cell holds in JSON, or the object in Python's notation; None for other cells."""
+    text = text.strip()
+    for read in (json.loads, ast.literal_eval) if text.startswith("{") else (json.loads,) if text.startswith('"') else ():
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = read(text)
+            return value if isinstance(value, dict | str) else None
+    return None
 
 
 def hub_patterns(config: str | None, split: str) -> list[str]:
@@ -146,7 +193,8 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
     if 1 < len(inner) == len(fields) and not known_questions(fields):
         raise UserError("this file contains records by their ids", code="records-by-id", where=str(path), try_this=_BY_ID)
     columns = [_column(value) for value in fields.values()]
-    if len(columns) > 1 and None not in columns and len(set(columns)) == 1 and not lists:
+    split = all(isinstance(fields.get(name), list) for name in ("columns", "data")) and all(isinstance(row, list) for row in fields["data"])
+    if split or (len(columns) > 1 and None not in columns and len(set(columns)) == 1 and not lists):
         raise UserError("this file contains columns, not records", code="columns-not-records", where=str(path), try_this=_COLUMNS)
     if len(lists) > 1:
         raise UserError(
@@ -163,6 +211,12 @@ def _column(value: Any) -> int | None:
     if isinstance(value, dict) and value and all(key.isdecimal() for key in value):
         return len(value)
     return len(value) if isinstance(value, list) and len(value) > 1 and not isinstance(value[0], dict | list) else None
+
+
+def _questions_by_id(outer: Record) -> Iterator[Record]:
+    gold = outer.field("relevant_docs", dict)
+    for name, text in outer.field("queries", dict).items():
+        yield Record({"id": name, "query": text, "relevant_docs": gold.get(name, [])}, outer.path, f"queries[{name!r}]")
 
 
 def _inner(outer: Record, key: str) -> Iterator[Record | BadRecord]:

@@ -5,14 +5,18 @@ A layout turns a record into a `GraphRow`: the question, its graph by names, and
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as default
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from benchmarks.records import Record
+from benchmarks.core.errors import UserError
+from benchmarks.io.records import cut_off, fields, numbered_lines
+from benchmarks.records import BadRecord, Record, bad_record
 from benchmarks.schema import Question, Triple
 
 
@@ -48,15 +52,17 @@ class Layout:
         sizes: Number of questions by split, if different from the card.
         has_graphs: Whether its records contain graphs.
         alongside: Function from a file to further files that parsing needs.
+        read: Function from a file that is not JSON to its records.
     """
 
     title: str
     fields: tuple[frozenset[str], ...]
     reader: Callable[[Path], Parse]
     items: str = ""
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = default(default_factory=dict)
     has_graphs: bool = False
     alongside: Callable[[Path], Sequence[Path]] = lambda path: ()
+    read: Callable[[Path], Iterable[Record | BadRecord]] | None = None
 
     def fits(self, fields: Mapping[str, Any]) -> bool:
         """Return whether a record with these fields is in this layout."""
@@ -145,6 +151,50 @@ _TRIPLE_FIELDS = (("head", "relation", "tail"), ("h", "r", "t"), ("subject", "pr
 def _is_triple(row: Any) -> bool:
     return type(row) is list and len(row) == 3 and all(type(part) is str for part in row)
 
+
+_COLUMNS = ("head", "relation", "tail")
+_N_TRIPLE = re.compile(rb"(?:<[^<>]*>|_:\S+)\s+<[^<>]*>\s+\S.*\.\s*$")
+
+
+def holds_triples(path: Path) -> bool:
+    """Return whether the first line of a file has three columns separated by tabs.
+
+    Raises:
+        UserError: The file is in RDF's N-Triples, whose nodes are addresses instead of names.
+    """
+    first = next((raw for _, raw in numbered_lines(path) if raw.strip() and not raw.startswith(b"#")), b"")
+    if _N_TRIPLE.match(first):
+        raise UserError(
+            "this file is in N-Triples, whose nodes are addresses: retrievers read names",
+            code="n-triples",
+            where=str(path),
+            try_this="write head, relation and tail by their names (rdfs:label), separated by tabs, one triple per line",
+        )
+    return first.count(b"\t") == 2 and not first.startswith((b"{", b"["))
+
+
+def _triple_records(path: Path) -> Iterator[Record | BadRecord]:
+    """Yield the triples of a table without questions as one of RoG's rows, after errors for its bad lines."""
+    triples: list[list[str]] = []
+    for number, raw in numbered_lines(path):
+        if not raw.strip():
+            continue
+        try:
+            triple = fields(raw, _COLUMNS)
+            if not all(part.strip() for part in triple):
+                raise ValueError("a column is empty")
+        except ValueError as error:
+            yield bad_record(f"{error}{cut_off(raw)}", path, f"line {number}")
+            continue
+        if triples or tuple(part.strip().lower() for part in triple) not in _TRIPLE_FIELDS:
+            triples.append(triple)
+    if triples:
+        row = {"id": "graph", "question": "none", "answer": [], "q_entity": [], "graph": triples}
+        yield Record(row, path, f"{len(triples):,} triples")
+
+
+TRIPLES = Layout("a table of triples", (), lambda path: rog, sizes={"train": 1, "validation": 1}, has_graphs=True, read=_triple_records)
+"""Lines `head TAB relation TAB tail` without questions, as knowledge graphs are published; their header is optional."""
 
 HUB_FILES = {f":{split}": (f"data/{split}-*.parquet",) for split in ("train", "validation", "test")}
 """Patterns of RoG's files on the hub, by split."""

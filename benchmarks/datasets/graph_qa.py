@@ -21,9 +21,10 @@ from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, count_notes, listed_ids
-from benchmarks.datasets.graph_layouts import GraphRow, Layout
+from benchmarks.datasets.graph_layouts import TRIPLES, GraphRow, Layout, holds_triples
 from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once, shortest_paths
 from benchmarks.io.files import archive_of, open_bytes
+from benchmarks.io.records import is_parquet
 from benchmarks.records import BadRecord, Record, read_records, records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Question, triple_id
@@ -58,6 +59,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """Settings that are possible if a layout has no graphs."""
 
+_TRIPLES = "triples"
 _VERSION = 5
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
@@ -120,8 +122,8 @@ def assemble(reference: DataReference, version: int, card: DatasetCard, config: 
         UserError: A file is missing, is not what was asked for, or cannot be read.
     """
     paths = _files(reference, card, config, source)
-    name = _layout(config, paths[0], source)
-    layout = source.layouts[name]
+    name = _layout(config, paths[0], source, reference.split)
+    layout = TRIPLES if name == _TRIPLES else source.layouts[name]
     skipped: list[SkippedRecord] = []
     counts: Counter[str] = Counter()
     graphs: Graphs | None = None
@@ -178,10 +180,19 @@ def _files(reference: DataReference, card: DatasetCard, config: GraphConfig, sou
     return find_files(reference, config, card=card, folders=source.folders, patterns=patterns, hub=hub)
 
 
-def _layout(config: GraphConfig, path: Path, source: Source) -> str:
+def _layout(config: GraphConfig, path: Path, source: Source, split: str | None) -> str:
     """Detect a file's layout from the fields of its first readable record."""
     if config.layout is not None:
         return config.layout
+    if not is_parquet(path) and holds_triples(path):
+        if split == "test":
+            raise UserError(
+                "this file has triples and no questions: it serves to pretrain retrievers",
+                code="triples-without-questions",
+                where=str(path),
+                try_this=f"--graph {source.name}:train; to evaluate, write one JSON object per question, see docs/methods/gpr.md",
+            )
+        return _TRIPLES
     first: BadRecord | None = None
     for record in records(path, whole=_is_one_object(path)):
         if isinstance(record, BadRecord):
@@ -227,7 +238,14 @@ class _Reader:
         parse = self.layout.reader(paths[0])
         whole = bool(self.layout.items)
         ids = QuestionIds(paths)
-        each = read_records(paths, lambda record: self._each(record, parse), skip_bad=self.skip_bad, skipped=self.skipped, whole=whole)
+        each = read_records(
+            paths,
+            lambda record: self._each(record, parse),
+            skip_bad=self.skip_bad,
+            skipped=self.skipped,
+            whole=whole,
+            read=self.layout.read,
+        )
         for query in (query for several in each for query in several):
             ids.add(query.question.id, query.record)
             if self.only is None or query.question.id in self.only:

@@ -74,8 +74,8 @@ def run(
             f"this is a file, and not a data reference: {file}",
             code="data-reference-is-file",
             where="--graph",
-            try_this=f"--graph webqsp:train --set graph_options.webqsp.path={file}; a line is a JSON object with id, question, answer, "
-            "q_entity and graph, which is a list of [head, relation, tail]",
+            try_this=f"--graph webqsp:train --set graph_options.webqsp.path={file}; a line is a head, a relation and "
+            "a tail separated by tabs, or a JSON object with id, question, answer, q_entity and graph, a list of [head, relation, tail]",
         )
     flags = {"preset": preset, "base": base, "data": data, "graph": graph}
     supplied = given_options(config, settings) | {key: value for key, value in flags.items() if value}

@@ -56,8 +56,8 @@ class Source:
         """Yield the records of one file; a record that cannot be parsed is yielded as an error."""
         if _is_table(path):
             for item in open_table(path, self.delimiter).items():
-                row = Record(item.value, path, item.position)
-                yield self._decoded(row) if item.problem is None else bad_record(item.problem, path, item.position)
+                line = Record(item.value, path, item.position)
+                yield self._decoded(line) if item.problem is None else bad_record(item.problem, path, item.position)
         elif path.suffix in ARROW:
             for number, row in enumerate(_arrow_rows(path), 1):
                 yield Record(row, path, f"row {number}")

@@ -191,7 +191,8 @@ def agreement(result: JudgeCard) -> Node:
             "and import the labels.",
             ("ragmeter judge labels export -o items.csv --criterion NAME", "ragmeter judge labels import items.csv --annotator NAME"),
         )
-    kappa = "Agreement beyond chance: 1 is perfect, 0 chance. Cohen's κ with a judge or a person, Krippendorff's α among people"
+    kappa = "Agreement beyond chance: 1 is perfect, 0 chance. Cohen's κ with a judge or a person, Krippendorff's α among people, "
+    kappa += "weighted by the squares of differences if labels are numbers"
     columns: list[Column[tuple[str, str, str, Agreement]]] = [
         Column("By", lambda row: row[0]),
         Column("Agreement with", lambda row: named(row[1], badge(row[2]) if row[2] else None)),

@@ -467,7 +467,7 @@ def export(
     else:
         text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
     try:
-        output.write_text(text, "utf-8")
+        output.write_text(text, "utf-8-sig")  # without its mark, Excel reads another encoding
     except OSError as error:
         raise unwritable(error, output) from None
     judges = _judges_by(pairs=pairs) if style_pairs is None else {}
@@ -514,14 +514,21 @@ def import_labels(
     agreement = between_people(common.store, labeling.labels(common.store))
 
     def show() -> None:
-        again = f", {done.replaced} of them in place of earlier ones" if done.replaced else ""
-        out.print(Text(f"{counted(done.labels, 'label')} by {annotator}{again}; {counted(done.blank, 'row')} without one"))
+        out.print(Text(_imported(asdict(done), f" by {annotator}")))
         if done.resting:
             gone = "are about answers that the runs do not give now; they are kept, and count as soon as one does"
             err.print(Text(f"{done.resting} of them {gone}", style="yellow"))
         _show_agreement(agreement)
 
     common.emit(plain(asdict(done) | {"agreement": {by: asdict(item) for by, item in agreement.items()}}), show)
+
+
+def _imported(done: Mapping[str, int], who: str = "") -> str:
+    """Describe the result of an import of labels."""
+    again = f", {done['replaced']} of them in place of earlier ones" if done["replaced"] else ""
+    gone = f"; {done['removed']} earlier ones removed" if done["removed"] else ""
+    kept = f", {done['kept']} of which keep their earlier label (write - to remove it)" if done["kept"] else ""
+    return f"{counted(done['labels'], 'label')}{who}{again}{gone}; {counted(done['blank'], 'row')} without one{kept}"
 
 
 def _show_style_labels(pairs: Path, imported: Mapping[str, int], common: Common) -> None:
@@ -535,8 +542,7 @@ def _show_style_labels(pairs: Path, imported: Mapping[str, int], common: Common)
 
     def show() -> None:
         if imported:
-            again = f", {imported['replaced']} of them in place of earlier ones" if imported["replaced"] else ""
-            out.print(Text(f"{counted(imported['labels'], 'label')}{again}; {counted(imported['blank'], 'row')} without one"))
+            out.print(Text(_imported(imported)))
         lines = []
         for row in rows:
             agreement = ("–" if item is None else shown_share(item.corrected) for item in (row.alpha, row.kappa))

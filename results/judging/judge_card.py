@@ -23,6 +23,7 @@ from results.statistics.battles import Verdict
 from results.statistics.core import Estimate
 from results.statistics.judges import (
     Agreement,
+    Difference,
     LengthPreference,
     RepetitionVariance,
     battle_repetition_variance,
@@ -357,7 +358,9 @@ def _with_people(
 def _kappa(mine: Mapping[Item, float], theirs: Mapping[Item, float], cluster_of: Mapping[str, str]) -> Agreement:
     both = [item for item in mine if item in theirs]
     clusters = [cluster_of.get(item[0], item[0]) for item in both]
-    return cohen_kappa([mine[item] for item in both], [theirs[item] for item in both], clusters=clusters)
+    # Labels of pairs are categories, those of single answers numbers.
+    difference: Difference = "nominal" if any(other is not None for _, _, other in both) else "interval"
+    return cohen_kappa([mine[item] for item in both], [theirs[item] for item in both], difference=difference, clusters=clusters)
 
 
 def between_people(store: Store, people: Sequence[Label]) -> dict[str, Agreement]:

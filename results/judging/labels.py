@@ -27,9 +27,9 @@ from benchmarks.io.tables import open_table
 from judges.judge import NONE, TIE
 from results.boards.markup import to_csv
 from results.judging.judgments import ONE, OTHER
-from results.statistics.judges import Agreement, krippendorff_alpha
+from results.statistics.judges import Agreement, Difference, krippendorff_alpha
 from results.store import answer_queries, queries, records
-from results.store.annotations import annotator_name, digest, label_words, with_present, worth
+from results.store.annotations import REMOVED, annotator_name, digest, label_words, with_present, worth
 from results.store.queries import RunRow
 from results.store.rows import insert, storable
 from results.store.schema import now
@@ -76,13 +76,16 @@ class Label:
 class Imported:
     """Result of `import_labels`: numbers of new and changed labels, rows without a label, and unchanged labels.
 
-    `resting` counts labels of answers that the runs no longer contain.
+    `resting` counts labels of answers that the runs no longer contain, `kept` rows without a label whose earlier label stays, and
+    `removed` earlier labels that a dash removed.
     """
 
     labels: int
     blank: int
     replaced: int
     resting: int = 0
+    kept: int = 0
+    removed: int = 0
 
 
 def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
@@ -208,14 +211,14 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         data: {row.question for row in answer_queries.questions(store, data)}
         for data in {run.dataset_fingerprint for run in known.values()}
     }
-    results: dict[_Key, tuple[RunRow, str, str]] = {}
-    blank = 0
+    results: dict[_Key, tuple[RunRow, str | None, str]] = {}
+    blank: list[_Key] = []
     for position, row in label_rows(path):
-        if not row["label"].strip():
-            blank += 1
-            continue
         item, criterion = row["item"].strip(), row["criterion"].strip()
         match = re.fullmatch(r"([0-9a-f.]+)(?:\+([0-9a-f.]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
+        if not row["label"].strip():
+            blank.append(_key_of(*match.groups(), criterion) if match else ("", "", None, "", None))
+            continue
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
                 f"item {item[:80]!r} is not in this store",
@@ -233,18 +236,31 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
                 where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
-        label = _label(row["label"].strip().lower(), criterion, first, second, position)
-        entry, other = (first, second) if second is None or first < second else (second, first)
-        key = question, entry, other, criterion, read
+        text = row["label"].strip().lower()
+        label = None if text in REMOVED else _label(text, criterion, first, second, position)
+        key = _key_of(first, second, read, question, criterion)
         if key in results:
             raise UserError("this item is labeled twice", code="duplicate-label", where=position, try_this="keep one of the two rows")
         results[key] = known[first], label, row["note"]
-    replaced, resting = _write(store, annotator, results)
-    return Imported(len(results), blank, replaced, resting)
+    dropped = [key for key, (_, label, _) in results.items() if label is None]
+    added = {key: (run, label, note) for key, (run, label, note) in results.items() if label is not None}
+    replaced, resting, removed = _write(store, annotator, added, dropped)
+    before = {(*key, labeled) for *key, labeled in store.database.rows(_LABELED, [annotator], lenient=True)}
+    unread = {key[:-1] for key in before}
+    kept = sum(key in before or (key[-1] is None and key[:-1] in unread) for key in blank)
+    return Imported(len(added), len(blank), replaced, resting, kept, removed)
 
 
 _Key = tuple[str, str, str | None, str, str | None]
 """Question, runs, criterion, and the hash of the labeled text, if any."""
+
+
+_LABELED = "SELECT question, one, other, criterion, labeled FROM annotations WHERE annotator = ?"
+
+
+def _key_of(first: str, second: str | None, read: str | None, question: str, criterion: str) -> _Key:
+    entry, other = (first, second) if second is None or first < second else (second, first)
+    return question, entry, other, criterion, read
 
 
 def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
@@ -311,9 +327,9 @@ def _label(text: str, criterion: str, first: str, second: str | None, position: 
     return ONE if (text == FIRST) == (first < second) else OTHER
 
 
-def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, str, str]]) -> tuple[int, int]:
-    """Write labels; return how many replaced earlier ones, and how many match no present answer."""
-    replaced = 0
+def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, str, str]], dropped: Sequence[_Key]) -> tuple[int, int, int]:
+    """Write labels, and remove others; return how many replaced earlier ones, match no present answer, and were removed."""
+    replaced = removed = 0
     rows = [(*key, *value) for key, value in results.items()]
     columns: dict[str, list[Any]] = {
         "dataset_fingerprint": [run.dataset_fingerprint for *_, run, _, _ in rows],
@@ -323,6 +339,13 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
         "other": [row[2] for row in rows],
     }
     with store.database.writing() as connection:
+        for question, item, other, criterion, read in dropped:
+            gone = connection.execute(
+                """DELETE FROM annotations WHERE question = ? AND one = ? AND other IS NOT DISTINCT FROM ? AND criterion = ?
+                   AND annotator = ? AND (labeled = ? OR ? IS NULL)""",
+                [question, item, other, criterion, annotator, read, read],
+            ).fetchone()
+            removed += int(gone[0]) if gone else 0
         kinds = {name: strings(values) for name, values in columns.items()}
         connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
         present = [row[0] for row in connection.execute(f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]
@@ -344,7 +367,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
         }
         added_at = np.array([now()] * len(rows), dtype="datetime64[us]")
         insert(connection, "annotations", {**columns, "added_at": added_at})
-    return replaced, sum(read != other for read, other in zip(labeled, present, strict=True))
+    return replaced, sum(read != other for read, other in zip(labeled, present, strict=True)), removed
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
@@ -383,7 +406,8 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
 
 
 def between_annotators(results: Sequence[Label], cluster_of: Mapping[str, str] = MappingProxyType({})) -> dict[str, Agreement]:
-    """Compute Krippendorff's alpha (nominal) between annotators, for each criterion with at least two of them.
+    """Compute Krippendorff's alpha between annotators, for each criterion with at least two of them: by the squares of differences for
+    single answers, whose labels are numbers, and nominal for pairs.
 
     Args:
         results: The labels.
@@ -399,5 +423,7 @@ def between_annotators(results: Sequence[Label], cluster_of: Mapping[str, str] =
         table = np.full((len(people), len(items)), np.nan)
         for label in mine:
             table[people.index(label.annotator), items[label.question, label.one, label.other]] = label.value
-        result[criterion] = krippendorff_alpha(table, clusters=[cluster_of.get(question, question) for question, _, _ in items])
+        clusters = [cluster_of.get(question, question) for question, _, _ in items]
+        difference: Difference = "nominal" if any(other is not None for _, _, other in items) else "interval"
+        result[criterion] = krippendorff_alpha(table, difference=difference, clusters=clusters)
     return result

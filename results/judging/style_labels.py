@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from results.judging.labels import Imported, label_rows
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimate
 from results.statistics.judges import Agreement, fleiss_kappa, krippendorff_alpha
-from results.store.annotations import annotator_name, worth
+from results.store.annotations import REMOVED, annotator_name, worth
 
 CRITERIA = ("style", "content", "fluency")
 COLUMNS = ("item", "criterion", "source", "text", "label", "note")
@@ -172,12 +171,12 @@ def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: st
     annotator = annotator_name(annotator, (item.annotator for item in before))
     known = {criterion: {item.item: item for item in items_of(pairs, criterion)} for criterion in CRITERIA}
     styles = {FORMAL, *(pair.style for pair in pairs)}
-    added: dict[tuple[str, str], StyleLabel] = {}
-    blank = 0
+    added: dict[tuple[str, str], StyleLabel | None] = {}
+    blank: list[tuple[str, str]] = []
     for where, row in label_rows(path):
         label, criterion, item = row["label"].strip().lower(), row["criterion"].strip(), row["item"].strip()
         if not label:
-            blank += 1
+            blank.append((item, criterion))
             continue
         if item not in known.get(criterion, ()):
             raise UserError(
@@ -188,15 +187,20 @@ def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: st
             )
         if (item, criterion) in added:
             raise UserError("this item is labeled twice", code="duplicate-label", where=where, try_this="keep one of the two rows")
-        _check(label, criterion, styles, where)
-        added[item, criterion] = StyleLabel(item, criterion, annotator, label, row["note"])
+        if label not in REMOVED:
+            _check(label, criterion, styles, where)
+        added[item, criterion] = None if label in REMOVED else StyleLabel(item, criterion, annotator, label, row["note"])
     kept = [item for item in before if item.annotator != annotator or (item.item, item.criterion) not in added]
-    lines = [json.dumps(asdict(item), ensure_ascii=False) for item in (*kept, *added.values())]
+    new = [item for item in added.values() if item is not None]
+    lines = [json.dumps(asdict(item), ensure_ascii=False) for item in (*kept, *new)]
     try:
         whole_text(place(file), "".join(f"{line}\n" for line in lines))
     except OSError as error:
         raise unwritable(error, place(file)) from None
-    return Imported(len(added), blank, len(before) - len(kept))
+    gone = [item for item in before if item.annotator == annotator and (item.item, item.criterion) in added]
+    removed = sum(added[item.item, item.criterion] is None for item in gone)
+    mine = {(item.item, item.criterion) for item in kept if item.annotator == annotator}
+    return Imported(len(new), len(blank), len(gone) - removed, kept=sum(key in mine for key in blank), removed=removed)
 
 
 def _check(label: str, criterion: str, styles: Iterable[str], where: str) -> None:
@@ -225,17 +229,16 @@ def _checked(style: str, criterion: str, items: Mapping[str, StyleItem], labels:
     people = list(dict.fromkeys(label.annotator for label in labels))
     rows = list(dict.fromkeys(label.item for label in labels))
     values = np.full((len(people), len(rows)), np.nan)
-    names: dict[Any, int] = {}
+    names: dict[str, int] = {}
     codes = np.full_like(values, np.nan)
     for label in labels:
         at = people.index(label.annotator), rows.index(label.item)
         right = float(label.label == style) if criterion == "style" else worth(label.label, criterion)
         values[at] = right
-        codes[at] = names.setdefault(label.label if criterion == "style" else right, len(names))
+        codes[at] = names.setdefault(label.label, len(names)) if criterion == "style" else right
     passages = [items[row].passage for row in rows]
     share = estimate(np.nanmean(values, axis=0), clusters=passages)
     if len(people) < 2:
         return Checked(style, criterion, share, len(people), None, None)
-    return Checked(
-        style, criterion, share, len(people), krippendorff_alpha(codes, clusters=passages), fleiss_kappa(codes, clusters=passages)
-    )
+    alpha = krippendorff_alpha(codes, difference="nominal" if criterion == "style" else "interval", clusters=passages)
+    return Checked(style, criterion, share, len(people), alpha, fleiss_kappa(codes, clusters=passages))

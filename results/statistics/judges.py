@@ -2,6 +2,9 @@
 
 Ratings are numbers (code categories as 0, 1, 2, …); NaN is a missing rating. Chance-corrected agreement is 1 if all agree, 0
 if they agree as often as by chance, and below 0 if less often. It is undefined if all ratings are equal.
+
+Two different ratings disagree fully (`nominal`, for categories), or by the square of their difference (`interval`, for grades:
+0.7 and 0.8 disagree less than 0 and 1). If there are only two ratings, both give the same value.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +22,9 @@ from results.statistics.bootstrap import cluster_table, estimate_of, resampled_s
 from results.statistics.bradley_terry import ROUNDS, bradley_terry
 from results.statistics.core import LEVEL, Clusters, Estimate, Floats, Resampling
 from results.statistics.intervals import estimate
+
+Difference = Literal["nominal", "interval"]
+"""How far two ratings disagree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +36,14 @@ class Agreement:
         corrected: Kappa or alpha, with an interval over items; `unscorable` are items with fewer than two ratings.
         ratings: Number of ratings used.
         categories: The distinct ratings, ascending.
+        difference: How far two ratings disagree.
     """
 
     raw: Estimate
     corrected: Estimate
     ratings: int
     categories: tuple[float, ...]
+    difference: Difference = "nominal"
 
 
 def raw_agreement(ratings: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Estimate:
@@ -55,6 +64,7 @@ def cohen_kappa(
     first: ArrayLike,
     second: ArrayLike,
     *,
+    difference: Difference = "nominal",
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
@@ -62,13 +72,14 @@ def cohen_kappa(
 
     Args:
         first, second: Shape (items,); an item without a rating by both (NaN) is left out.
+        difference: `interval` is kappa with quadratic weights.
         clusters: As in `estimates`, for items instead of questions.
         how: Settings of the bootstrap for the interval.
 
     Raises:
         ValueError: The arrays differ in length.
 
-    Source: Cohen (1960).
+    Source: Cohen (1960); for weights Cohen (1968).
     """
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if a.shape != b.shape or a.ndim != 1:
@@ -84,28 +95,35 @@ def cohen_kappa(
         observed = n - np.einsum("bii->b", confusion)
         return _corrected(observed * n, n**2 - (rows * columns).sum(axis=1))
 
-    rows, columns = np.searchsorted(value, pairs)
-    table = np.zeros((pairs.shape[1], size * size))
-    table[np.arange(len(table)), rows * size + columns] = 1.0
-    result = _with_interval(kappa, table, kept, clusters, how)
+    if difference == "interval":
+        one, two = pairs
+        table = np.column_stack([(one - two) ** 2, np.ones(len(one)), one, two, one**2 + two**2])
+        result = _with_interval(_quadratic_kappa, table, kept, clusters, how)
+    else:
+        rows, columns = np.searchsorted(value, pairs)
+        table = np.zeros((pairs.shape[1], size * size))
+        table[np.arange(len(table)), rows * size + columns] = 1.0
+        result = _with_interval(kappa, table, kept, clusters, how)
     both = np.where(kept, [a, b], math.nan)
     raw = raw_agreement(both, clusters=clusters, level=how.level)
-    return Agreement(raw, result, 2 * len(table), tuple(value.tolist()))
+    return Agreement(raw, result, 2 * len(table), tuple(value.tolist()), difference)
 
 
 def krippendorff_alpha(
     ratings: ArrayLike,
     *,
+    difference: Difference = "nominal",
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
-    """Compute Krippendorff's nominal alpha of any number of raters, who need not have rated every item.
+    """Compute Krippendorff's alpha of any number of raters, who need not have rated every item.
 
     Items with a single rating are left out. The interval resamples items; Krippendorff's own resamples pairs of
     ratings, as if those of one item were independent, and is narrower.
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
+        difference: Krippendorff's difference function: 1 for different ratings, or the square of their difference.
         clusters: As in `estimates`, for items instead of questions.
         how: Settings of the bootstrap for the interval.
 
@@ -115,9 +133,12 @@ def krippendorff_alpha(
     kept = (~np.isnan(table)).sum(axis=0) > 1
     paired = table[:, kept]
     value = _categories(paired)
-    result = _with_interval(_alpha, _coincidences(_counts(paired, value)), kept, clusters, how)
+    if difference == "interval":
+        result = _with_interval(_interval_alpha, _squares(paired), kept, clusters, how)
+    else:
+        result = _with_interval(_alpha, _coincidences(_counts(paired, value)), kept, clusters, how)
     raw = raw_agreement(table, clusters=clusters, level=how.level)
-    return Agreement(raw, result, int((~np.isnan(paired)).sum()), tuple(value.tolist()))
+    return Agreement(raw, result, int((~np.isnan(paired)).sum()), tuple(value.tolist()), difference)
 
 
 def fleiss_kappa(
@@ -206,6 +227,30 @@ def _alpha(sums: Floats) -> Floats:
     n = marginal.sum(axis=1)
     observed = n - np.einsum("bii->b", matrix)
     return _corrected((n - 1) * observed, n**2 - (marginal**2).sum(axis=1))
+
+
+def _squares(table: Floats) -> Floats:
+    """Return per item: the squared differences of its pairs of ratings / (ratings - 1), ratings, their sum and sum of squares."""
+    n, total, squares = (~np.isnan(table)).sum(axis=0), np.nansum(table, axis=0), np.nansum(table**2, axis=0)
+    within = np.nansum((table[:, None] - table[None, :]) ** 2, axis=(0, 1))
+    return np.column_stack([within / np.maximum(n - 1, 1), n, total, squares])
+
+
+def _interval_alpha(sums: Floats) -> Floats:
+    """Return alpha = 1 - (n - 1) D / 2 (n Σ x² - (Σ x)²), with D the squared differences within items."""
+    within, n, total, squares = sums.T
+    return _corrected((n - 1) * within, _exact(2 * (n * squares - total**2), n * squares))
+
+
+def _quadratic_kappa(sums: Floats) -> Floats:
+    """Return kappa = 1 - n Σ (a - b)² / (n Σ (a² + b²) - 2 Σ a Σ b)."""
+    within, n, one, two, squares = sums.T
+    return _corrected(n * within, _exact(n * squares - 2 * one * two, n * squares))
+
+
+def _exact(values: Floats, scale: Floats) -> Floats:
+    """Return 0 for values that are only the rounding error of a difference of numbers of this scale."""
+    return np.where(values > 1e-12 * scale, values, 0.0)
 
 
 # Consistency and biases of a judge, each with its denominator: consistency over repetitions, position bias, length bias.

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from unicodedata import normalize
 
 from benchmarks.core.errors import UserError
 
 DIGITS = 16
+REMOVED = frozenset("-–—")
+"""Cells that remove an earlier label; an empty cell keeps it, since files with other items are imported, too."""
 _SEPARATOR = 31
 """ASCII's unit separator."""
 
@@ -42,7 +45,8 @@ def with_present(items: str = "annotations", questions: str = "questions", predi
 
 
 def annotator_name(name: str, known: Iterable[str]) -> str:
-    """Return a person's name without spaces around it, spelled as before: names that differ only in case mean one person.
+    """Return a person's name without spaces around it, spelled as before: names that differ only in case, or in how an accented
+    letter is encoded, mean one person.
 
     Args:
         name: The name.
@@ -51,10 +55,10 @@ def annotator_name(name: str, known: Iterable[str]) -> str:
     Raises:
         UserError: The name is empty or has characters that are not printable.
     """
-    plain = " ".join(name.split())
+    plain = normalize("NFC", " ".join(name.split()))
     if not plain or not plain.isprintable():
         raise UserError("the annotator has no printable name", code="bad-annotator", where="--annotator", try_this="--annotator ann")
-    alike = [other for other in known if other.casefold() == plain.casefold()]
+    alike = [other for other in known if normalize("NFC", other).casefold() == plain.casefold()]
     return plain if plain in alike or not alike else alike[0]
 
 

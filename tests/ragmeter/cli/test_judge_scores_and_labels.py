@@ -47,7 +47,7 @@ def scratch() -> Iterator[None]:
 
 
 def read(file: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(file.read_text("utf-8"))))
+    return list(csv.DictReader(io.StringIO(file.read_text("utf-8-sig"))))
 
 
 def flat(text: str) -> str:

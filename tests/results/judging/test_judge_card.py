@@ -109,10 +109,11 @@ def test_agreement_with_another_judge_is_kappa_over_common_items(store: Store, r
     judged(store, run, MATCH, mine)
     judged(store, run, OTHER, theirs)
     both = [(a, b) for a, b in zip(mine, theirs, strict=True) if a is not None and b is not None]
-    expected = cohen_kappa([a for a, _ in both], [b for _, b in both])
+    expected = cohen_kappa([a for a, _ in both], [b for _, b in both], difference="interval")
     card = judge_card(store, str(MATCH))
     assert card.with_judges["accuracy"] == {str(OTHER): expected}
-    assert judge_card(store, str(OTHER)).with_judges["accuracy"] == {str(MATCH): cohen_kappa(*zip(*[(b, a) for a, b in both], strict=True))}
+    turned = cohen_kappa(*zip(*[(b, a) for a, b in both], strict=True), difference="interval")
+    assert judge_card(store, str(OTHER)).with_judges["accuracy"] == {str(MATCH): turned}
 
 
 @pytest.mark.slow
@@ -125,7 +126,7 @@ def test_agreement_with_people_is_by_person_and_people_are_held_against_each_oth
     label(store, tmp_path / "bob.csv", run, "bob", bob)
     card = judge_card(store, str(OTHER))
     assert card.with_people["accuracy"]["ann"].corrected.value == 1.0
-    expected = cohen_kappa(values[:8], [1.0] * 4 + [0.0] * 4)
+    expected = cohen_kappa(values[:8], [1.0] * 4 + [0.0] * 4, difference="interval")
     assert card.with_people["accuracy"]["bob"] == expected
     assert card.between_people["accuracy"].raw.value == pytest.approx(0.5)
     assert card.with_people["partial"] == {}

@@ -188,6 +188,24 @@ def test_labels_come_in_and_blanks_are_counted(store: Store, runs: dict[str, Any
     assert labels(store, "overall") == []
 
 
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_dash_removes_an_earlier_label_and_an_empty_cell_keeps_it(store: Store, runs: dict[str, Any], tmp_path: Path, pair: bool) -> None:
+    drawn = pairs(store, runs, 4) if pair else single(store, runs, 4)
+    for name in ("ann", "bob"):
+        import_labels(store, written(tmp_path / "a.csv", [{**row, "label": "1"} for row in drawn[:3]]), name)
+    again = [{**row, "label": text} for row, text in zip(drawn, ("-", "", "0" if not pair else "2", "–"), strict=True)]
+    assert import_labels(store, written(tmp_path / "a.csv", again), "ann") == Imported(1, 1, 1, kept=1, removed=1)
+    assert sorted(label.annotator for label in labels(store)) == ["ann", "ann", "bob", "bob", "bob"]
+
+
+def test_label_file_of_a_german_excel_is_read(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+    drawn = [{**row, "label": text, "note": "für später"} for row, text in zip(single(store, runs, 2), ("0,25", "1,0"), strict=True)]
+    path = written(tmp_path / "a.csv", drawn, delimiter=";")
+    path.write_bytes(path.read_text("utf-8").encode("cp1252"))
+    import_labels(store, path, "ann")
+    assert sorted(label.value for label in labels(store)) == [0.25, 1.0]
+
+
 @pytest.mark.slow
 def test_a_person_who_changes_their_mind_is_not_counted_twice(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     drawn = single(store, runs, 2)
@@ -264,13 +282,13 @@ def test_pair_labels_that_a_data_frame_saved_as_numbers_are_read(store: Store, r
         assert first[question] == (shown if one < other else turned[shown])
 
 
-@pytest.mark.parametrize(("again", "people"), [(" ann", {"Ann"}), ("ANN\n", {"Ann"}), ("bob", {"Ann", "bob"})])
+@pytest.mark.parametrize(("again", "people"), [(" ren\u00e9", {"René"}), ("RENE\u0301\n", {"René"}), ("bob", {"René", "bob"})])
 def test_one_person_is_not_held_against_themselves(
     store: Store, runs: dict[str, Any], tmp_path: Path, again: str, people: set[str]
 ) -> None:
     drawn = [{**row, "label": "right"} for row in single(store, runs, 3)]
-    import_labels(store, written(tmp_path / "a.csv", drawn), "Ann ")
-    assert import_labels(store, written(tmp_path / "a.csv", drawn), again).replaced == 3 * (people == {"Ann"})
+    import_labels(store, written(tmp_path / "a.csv", drawn), "Ren\u00e9 ")
+    assert import_labels(store, written(tmp_path / "a.csv", drawn), again).replaced == 3 * (people == {"René"})
     assert {label.annotator for label in labels(store)} == people
     for name in ("", " ", "\u202ebob"):
         with raises("bad-annotator"):
@@ -472,3 +490,7 @@ def test_people_agree_as_krippendorff_says() -> None:
     assert result["accuracy"].corrected.value == pytest.approx(expected.corrected.value)
     assert result["accuracy"].raw.value == pytest.approx(2 / 3)
     assert labeling.between_annotators(said("ann", "right")) == {}
+    grades = labeling.between_annotators(said("ann", "0.1", "0.5", "0.9", "1") + said("bob", "0.2", "0.5", "0.8", "0.9"))["accuracy"]
+    assert (grades.difference, grades.corrected.value > 0.9) == ("interval", True)
+    pairs = [Label(f"q{n}", "r", "s", "overall", who, label) for who in ("ann", "bob") for n, label in enumerate((ONE, OTHER))]
+    assert labeling.between_annotators(pairs)["overall"].difference == "nominal"

@@ -61,8 +61,11 @@ def test_labels_give_shares_by_style_and_two_coefficients_of_agreement(tmp_path:
     assert {name: row.share.n for name, row in shares.items()} == {"formal": 12, "informal": 12}
     assert sorted(row.share.value for row in shares.values()) == [pytest.approx(23 / 24), 1.0]
     again = import_style_labels(pairs, file, filled(tmp_path / "bob.csv", rows, ["", *right[1:]]), "bob")
-    assert again == Imported(23, 1, 23)
+    assert again == Imported(23, 1, 23, kept=1)
     assert len(read_style_labels(file)) == 48
+    gone = import_style_labels(pairs, file, filled(tmp_path / "bob.csv", rows, ["-", *right[1:]]), "bob")
+    assert gone == Imported(23, 0, 23, removed=1)
+    assert len(read_style_labels(file)) == 47
 
 
 def test_labels_of_changed_texts_are_left_out(tmp_path: Path) -> None:

@@ -53,6 +53,29 @@ def test_alpha_of_krippendorffs_two_observers() -> None:
     assert krippendorff_alpha([ben, gerry]).corrected.value == pytest.approx(0.692, abs=5e-4)
 
 
+def test_interval_alpha_of_krippendorffs_four_observers() -> None:
+    assert krippendorff_alpha(FOUR_OBSERVERS, difference="interval").corrected.value == pytest.approx(0.849, abs=5e-4)
+
+
+def test_quadratic_kappa_is_scikit_learns() -> None:
+    first, second = np.random.default_rng(3).integers(0, 5, (2, 40))
+    ours = cohen_kappa(first, second, difference="interval", how=Resampling(resamples=20)).corrected.value
+    assert ours == pytest.approx(cohen_kappa_score(first, second, weights="quadratic"), abs=1e-12)
+
+
+def test_differences_of_two_ratings_are_the_same_nominal_or_squared() -> None:
+    first, second = [0, 1, 1, 0, 1, 0, 1] * 6, [0, 1, 0, 0, 1, 1, 1] * 6
+    for nominal, interval in (
+        [cohen_kappa(first, second, difference=kind) for kind in ("nominal", "interval")],
+        [krippendorff_alpha([first, second], difference=kind) for kind in ("nominal", "interval")],
+    ):
+        assert nominal.corrected.value == pytest.approx(interval.corrected.value)
+        assert nominal.corrected.low == pytest.approx(interval.corrected.low)
+    for equal in (0.1, 0.3, 7):
+        assert math.isnan(krippendorff_alpha([[equal] * 9] * 3, difference="interval").corrected.value)
+        assert math.isnan(cohen_kappa([equal] * 9, [equal] * 9, difference="interval").corrected.value)
+
+
 @pytest.mark.slow
 @given(tables)
 def test_alpha_equals_the_value_from_listing_all_pairs(rows: list[list[float]]) -> None:

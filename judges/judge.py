@@ -52,11 +52,13 @@ class Item:
         question: The question with its gold.
         prediction: The predicted answer.
         passages: Passages that the answer was generated from, best first.
+        known: Whether the texts of these passages are known; an app may only name them.
     """
 
     question: Question
     prediction: Prediction
     passages: tuple[Passage, ...] = ()
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ RETRIEVAL_ONLY = "retrieval_only"
 """Id of the reader that gives no answers."""
 NO_RETRIEVAL = "no_retrieval"
 """Id of the retriever that returns no passages."""
+APP = "http"
+"""Id of the method for applications behind HTTP."""
 _RANKED = frozenset(("ranking", "texts", "pages"))
 """Inputs of metrics that come from a retriever."""
 _STATED = frozenset(("answer", "support", "triples", "answerable", "statements", "confidence"))
@@ -155,15 +157,18 @@ class Evidence:
     score: float
 
 
-def not_stated(method: str, reader: str | None, compressed: bool) -> frozenset[str]:
+def not_stated(method: str, reader: str | None, compressed: bool, contexts: Any = None) -> frozenset[str]:
     """Return the inputs of metrics (words of `judges.metric.NEEDS`) that a method does not provide by design: answers, or rankings.
 
     Args:
         method: Its id.
         reader: Id of its reader; None for a whole method.
         compressed: Whether it has a compressor, which may claim support itself.
+        contexts: Its option of this name, as JSON; an app may only name its contexts.
     """
     unranked = _RANKED if method == NO_RETRIEVAL else frozenset()
+    if method == APP and isinstance(contexts, Mapping) and not contexts.get("text"):
+        return frozenset(("texts", "contexts"))
     if reader != RETRIEVAL_ONLY:
         return unranked
     return unranked | (_STATED - {"support"} if compressed else _STATED)

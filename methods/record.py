@@ -17,7 +17,7 @@ class Shown:
     """A context text that the system under test passed to its model.
 
     Attributes:
-        text: As the model read it.
+        text: As the model read it; "" if the system only named it.
         id, url: The system's own names of it, "" if it has none.
         score: Of the system's search, None if it did not say.
         matched: Ids of the corpus passages that ragmeter found in it (`results.contexts`); None before it looked.

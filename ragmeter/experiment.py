@@ -247,7 +247,8 @@ class MethodPlan:
         """Return whether the method's output holds what a metric reads: answers, which need a reader, or rankings."""
         made_of = self.composition
         reader = made_of.answering
-        lacking = not_stated(made_of.method.id, reader.id if reader else None, compressed=made_of.compressor is not None)
+        contexts = made_of.method.config.model_dump(include={"contexts"}).get("contexts")
+        lacking = not_stated(made_of.method.id, reader.id if reader else None, made_of.compressor is not None, contexts)
         return lacking.isdisjoint(metric.entry.needs)
 
     @property

@@ -1,18 +1,23 @@
 """Find corpus passages in the texts that a system showed its model, so that retrieval metrics work for any system.
 
 `benchmarks.text_index` says when a context and a passage match. A context that repeats the id of a passage of the corpus is that
-passage. A context that matches nothing keeps its rank, under an id of its own content that no gold names: leaving it out would
-move what follows up.
+passage. A context without a text is the passage or document that its id or URL names: a document of several passages is found only
+by metrics of documents (`level=documents`). A context that matches nothing keeps its rank, under an id of its own content that no
+gold names: leaving it out would move what follows up.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
 from benchmarks import text_index
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
+from benchmarks.own.library import DocumentNames
 from benchmarks.schema import Passage, Question
 from benchmarks.text_index import TextIndex
 from methods.api import Evidence, Prediction, outside_of
@@ -20,8 +25,11 @@ from methods.record import Shown
 
 
 def outside(context: Shown) -> Passage:
-    """Make a passage from a retrieved context that is in no corpus; its id is a hash of its content."""
-    return text_index.outside(context.text, context.url or context.id)
+    """Make a passage from a retrieved context that is in no corpus; its id is a hash of its content, or of its name if it has no text."""
+    name = context.url or context.id
+    if context.text or not name:
+        return text_index.outside(context.text, name)
+    return replace(text_index.outside(name, name), text="", document_id=context.id or name)
 
 
 class Matcher:
@@ -48,10 +56,34 @@ class Matcher:
         find: Callable[[str], tuple[str, ...]]
         find = TextIndex(self._corpus.get(allowed)).find if allowed is not None else lambda text: self._whole.find(text)
         known = self._corpus if allowed is None else frozenset(allowed)
-        contexts = tuple(
-            replace(item, matched=(item.id,) if item.id and item.id in known else find(item.text)) for item in prediction.contexts
-        )
+
+        def matched(item: Shown) -> Shown:
+            if item.id and item.id in known:
+                return replace(item, matched=(item.id,))
+            if item.text.strip() or not (item.id or item.url):
+                return replace(item, matched=find(item.text))
+            document, passages = self._named(item)
+            passages = tuple(name for name in passages if name in known)
+            item = replace(item, matched=passages if len(passages) == 1 else ())
+            # The document's own name as the id, so that metrics of documents know it.
+            return item if document in (None, item.id) else replace(item, id=document, url=item.url or item.id)
+
+        contexts = tuple(map(matched, prediction.contexts))
         return replace(prediction, contexts=contexts, evidence=prediction.evidence or _ranked(contexts))
+
+    @cached_property
+    def _documents(self) -> DocumentNames:
+        return DocumentNames(self._corpus.by_document)
+
+    def _named(self, context: Shown) -> tuple[str | None, tuple[str, ...]]:
+        """Return the document that a context without a text names, if any, and the passages that it may be."""
+        for name in filter(None, (context.id, context.url)):
+            if (native := self._corpus.by_native_id(name)) is not None:
+                return None, (native,)
+            with suppress(UserError):  # several documents fit
+                if (document := self._documents.find(re.split(r"[?#]", name)[0] or name)) is not None:
+                    return document, self._corpus.by_document[document]
+        return None, ()
 
 
 def _ranked(contexts: Sequence[Shown]) -> tuple[Evidence, ...]:

@@ -70,6 +70,45 @@ class Span:
         return whole or tuple(self.parts)
 
 
+class DocumentNames:
+    """Names of documents, which others may write without leading folders or suffix, or in another case.
+
+    Args:
+        names: The names.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._own = dict.fromkeys(names)
+        forms: list[dict[str, list[str]]] = [{}, {}, {}]
+        for name in self._own:
+            path = PurePosixPath(name)
+            for known, form in zip(forms, (name, path.name, path.stem), strict=True):
+                known.setdefault(_folded(form), []).append(name)
+        self._forms = {**forms[2], **forms[1], **forms[0]}
+        """Documents by alternative forms of their names, of which more specific forms count."""
+
+    def find(self, name: str) -> str | None:
+        """Return the document that a name means; None if there is none.
+
+        Raises:
+            UserError: The name is ambiguous.
+        """
+        tails = (name.replace("\\", "/").split("/", cut)[cut] for cut in range(1, name.count("/") + name.count("\\") + 1))
+        for wanted in dict.fromkeys((name, re.sub(r"^(-?\d+)\.0$", r"\1", name), *tails)):
+            if wanted in self._own:
+                return wanted
+            fitting = self._forms.get(_folded(wanted), ())
+            if len(fitting) > 1:
+                raise UserError(
+                    f"the name {name!r} fits {len(fitting)} documents: {', '.join(fitting[:5])}",
+                    code="ambiguous-document",
+                    try_this="name the document by its path in the folder",
+                )
+            if fitting:
+                return fitting[0]
+        return None
+
+
 @dataclass
 class Library:
     """Collection of the user's documents and passages.
@@ -151,34 +190,16 @@ class Library:
         Raises:
             UserError: The name is ambiguous.
         """
-        tails = (name.replace("\\", "/").split("/", cut)[cut] for cut in range(1, name.count("/") + name.count("\\") + 1))
-        for wanted in dict.fromkeys((name, re.sub(r"^(-?\d+)\.0$", r"\1", name), *tails)):
-            if wanted in self._documents:
-                return self._documents[wanted]
-            fitting = self._names.get(_folded(wanted), ())
-            if len(fitting) > 1:
-                raise UserError(
-                    f"the name {name!r} fits {len(fitting)} documents: {', '.join(fitting[:5])}",
-                    code="ambiguous-document",
-                    try_this="name the document by its path in the folder",
-                )
-            if fitting:
-                return self._documents[fitting[0]]
-        return None
+        own = self._names.find(name)
+        return None if own is None else self._documents[own]
 
     def ids(self) -> list[str]:
         """Return all names that gold evidence may use: ids of documents, then native ids of passages."""
         return [*self._documents, *self._natives]
 
     @cached_property
-    def _names(self) -> dict[str, list[str]]:
-        """Return documents by alternative forms of their names, more specific forms first."""
-        forms: list[dict[str, list[str]]] = [{}, {}, {}]
-        for name in self._documents:
-            path = PurePosixPath(name)
-            for known, form in zip(forms, (name, path.name, path.stem), strict=True):
-                known.setdefault(_folded(form), []).append(name)
-        return {**forms[2], **forms[1], **forms[0]}
+    def _names(self) -> DocumentNames:
+        return DocumentNames(self._documents)
 
     @cached_property
     def _holding(self) -> dict[str, set[str]]:

@@ -393,7 +393,9 @@ def reference_of(question: Question) -> str:
 def settled(item: Item) -> dict[str, Score]:
     """Return the measures that are known without a call; `judge_grounding` lists these cases."""
     known = {}
-    if unanswered(item) or not contexts(item)[STATEMENT_VERDICTS].strip():
+    if not item.known and not unanswered(item):
+        known[FAITHFULNESS.name] = Score(None)
+    elif unanswered(item) or not contexts(item)[STATEMENT_VERDICTS].strip():
         known[FAITHFULNESS.name] = Score(0.0)
     if not reference_of(item.question):
         known[FACTUAL_CORRECTNESS.name] = Score(None)
@@ -451,7 +453,8 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
     reference does and does not support, fn the reference's claims that the answer does not support. The value is F1, precision
     tp/(tp+fp) or recall tp/(tp+fn), unrounded. The reference is the first gold answer, or all answers of a question with a set
     of answers. Prompts and arithmetic are ragas'. An empty answer scores 0 on both measures, and an answer without passages has
-    faithfulness 0. Without a gold answer, factual correctness is unscorable. A set phrase that abstains has factual correctness
+    faithfulness 0; if the app names its passages without their texts, faithfulness is unscorable. Without a gold answer, factual
+    correctness is unscorable. A set phrase that abstains has factual correctness
     1 if a gold answer is one. An unreadable reply is requested once more. Unscored are: a failed call, an unreadable or
     truncated reply, a verdict other than 0 and 1, a number of verdicts other than the number of claims, a reference without
     claims and, for faithfulness, an answer without claims (ragas' NaN; its factual correctness is 0). Scores are averaged over

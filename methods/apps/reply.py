@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from methods.api import Usage
 from methods.apps.paths import Missing, Path, shape
@@ -50,12 +50,18 @@ class _Places(BaseModel):
 
 
 class ContextPlaces(_Places):
-    """Paths of the fields of contexts, all within the items of one list."""
+    """Paths of the fields of contexts, all within the items of one list. Without `text`, the app only names what it showed."""
 
-    text: Place = Field(description="docs[].text")
+    text: Place | None = Field(None, description="docs[].text")
     id: Place | None = Field(None, description="docs[].id")
     url: Place | None = Field(None, description="docs[].url")
     score: Place | None = Field(None, description="docs[].score")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> ContextPlaces:
+        if not (self.text or self.id or self.url):
+            raise ValueError("contexts needs the path of text, id or url")
+        return self
 
 
 class StatementPlaces(_Places):
@@ -88,7 +94,7 @@ class ReplyPlaces(_Places):
 
     answer: Place = Field("answer", description="path to the answer; $: the whole reply")
     contexts: Place | ContextPlaces | None = Field(
-        None, description="path to the texts that the app showed its model, docs[].text; or {text, id, url, score}"
+        None, description="path to the texts that the app showed its model, docs[].text; or {text, id, url, score}; text may be absent"
     )
     cites: Place | None = Field(None, description="path to the ids or urls that the answer as a whole cites, citations[]")
     statements: StatementPlaces | None = Field(None, description="{text, cites} for parts of the answer")
@@ -252,7 +258,8 @@ def _rows(document: Any, paths: Mapping[str, str | None]) -> list[dict[str, Any]
         rows = []
         for item in items:
             row = {name: values[0] for name, (_, inner) in split.items() if inner is not None and (values := inner.find(item))}
-            if next(iter(split)) in row:
+            # A context that the app does not name keeps its rank.
+            if next(iter(split)) in row or next(iter(split)) in ("id", "url"):
                 rows.append(row)
         return rows if matches else None
     except Missing as error:
@@ -277,7 +284,7 @@ def _contexts(document: Any, paths: str | ContextPlaces) -> tuple[Shown, ...] | 
         rows = _rows(document, paths.model_dump())
         if rows is None:
             return None
-        contexts = tuple(_shown(paths.text, row) for row in rows)
+        contexts = tuple(_shown(paths.text, row) if paths.text else _shown("", {"text": "", **row}) for row in rows)
     return bounded(contexts)
 
 

@@ -41,6 +41,10 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if unmatched:
             text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
             yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
+    for row in runs:
+        if "contexts" in row.not_stated:
+            text = "it names its contexts without their texts, so faithfulness and has_answer have no value"
+            yield HealthLine("contexts_without_texts", row.run, text, {}, row.method)
 
 
 def retrieved(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:

@@ -217,7 +217,11 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         item, criterion = row["item"].strip(), row["criterion"].strip()
         match = re.fullmatch(r"([0-9a-f.]+)(?:\+([0-9a-f.]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
         if not row["label"].strip():
-            blank.append(_key_of(*match.groups(), criterion) if match else ("", "", None, "", None))
+            if match:
+                first, second, read, question = match.groups()
+                blank.append(_key_of(first, second, read, question, criterion))
+            else:
+                blank.append(("", "", None, "", None))
             continue
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(

@@ -24,7 +24,7 @@ from results.statistics.core import LEVEL, Clusters, Estimate, Floats, Resamplin
 from results.statistics.intervals import estimate
 
 Difference = Literal["nominal", "interval"]
-"""How far two ratings disagree."""
+"""Functions for the disagreement of two ratings."""
 
 
 @dataclass(frozen=True, slots=True)

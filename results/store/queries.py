@@ -149,7 +149,9 @@ class RunRow:
         """Return the inputs of metrics that the run lacks by its method's design: answers, or rankings."""
         reader, card = self.description.get("reader"), self.card or {}
         named = RETRIEVAL_ONLY if card.get("retrieval_only") else reader.get("id") if isinstance(reader, dict) else None
-        return not_stated(self.method_id, named, compressed=bool(self.description.get("compressor")))
+        method = self.description.get("method")
+        contexts = method["config"].get("contexts") if isinstance(method, dict) and isinstance(method.get("config"), dict) else None
+        return not_stated(self.method_id, named, bool(self.description.get("compressor")), contexts)
 
     @property
     def may_win(self) -> bool:

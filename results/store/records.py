@@ -99,7 +99,8 @@ def items(store: Store, run: RunRow) -> list[Item]:
         _known(known, row) if prediction.contexts is None else tuple(outside(item) for item in prediction.contexts)
         for prediction, row in zip(responses, ids, strict=True)
     ]
-    return [Item(*row) for row in zip(questions, responses, read, strict=True)]
+    known_texts = "contexts" not in run.not_stated
+    return [Item(*row, known=known_texts) for row in zip(questions, responses, read, strict=True)]
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:

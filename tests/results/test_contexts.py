@@ -90,6 +90,40 @@ def test_unmatched_contexts_keep_their_rank_and_their_text() -> None:
     assert {passage.text for passage in named(corpus, [placed])} == {shown[0].text, LYON, PARIS}
 
 
+@pytest.mark.parametrize(
+    ("name", "matched", "document"),
+    [
+        ("p1", ["p1"], None),
+        ("lyon.md", ["p1"], "docs/lyon.md"),
+        ("https://example.com/docs/lyon.md#top", ["p1"], "docs/lyon.md"),
+        ("Paris", [], "paris.txt"),
+        ("nile", [], None),
+        ("", [], None),
+    ],
+)
+@pytest.mark.parametrize("field", ["id", "url"])
+def test_context_without_a_text_is_what_its_name_means(field: str, name: str, matched: list[str], document: str | None) -> None:
+    if field == "url" and name == "p1":
+        return
+    passages = [
+        Passage("p1", "Lyon", LYON, document_id="docs/lyon.md"),
+        *(Passage(f"p{number}", "Paris", f"{PARIS} {number}", document_id="paris.txt") for number in (2, 3)),
+    ]
+    corpus = Corpus.of(passages)
+    question = Question("q", "Which city?", (), evidence=("p3",))
+    prediction = Prediction("q", "x", contexts=(Shown("", **{field: name}), Shown("", id="unknown")))
+    placed = Matcher(corpus).place(question, prediction)
+    assert [list(item.matched or ()) for item in placed.contexts or ()] == [matched, []]
+    assert len(placed.evidence) == 2
+    ranked = reading(corpus, [placed])(placed.evidence[0].id)
+    assert document in (None, ranked.document_id)
+    metrics = ["recall@1", "recall@1(level=documents)"]
+    values = [float(value[0]) for value in score([question], [placed], metrics, passage=reading(corpus, [placed])).values()]
+    assert values == [0.0, float(document == "paris.txt")]
+    outside_it = replace(question, candidates=("p9",))
+    assert [item.matched for item in Matcher(corpus).place(outside_it, prediction).contexts or ()] == [(), ()]
+
+
 def test_candidates_limit_what_contexts_can_match() -> None:
     twice = [Passage("p1", "Lyon", LYON), Passage("p9", "Lyon", LYON, document_id="other")]
     question = Question("q", "?", (), candidates=("p9",))

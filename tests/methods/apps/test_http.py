@@ -87,6 +87,23 @@ def test_contexts_in_common_layouts(contexts: str, reply: dict[str, Any], shown:
     assert one(lambda request: GOOD | reply, contexts=contexts).contexts == shown
 
 
+@pytest.mark.parametrize(
+    ("contexts", "shown"),
+    [
+        ({"id": "docs[].id?", "url": "docs[].url?"}, (Shown("", "7", "http://a"), Shown("", "", "http://b"), Shown("", "", ""))),
+        ({"url": "docs[].url?", "score": "docs[].score?"}, (Shown("", "", "http://a", 0.5), Shown("", "", "http://b"), Shown("", "", ""))),
+    ],
+)
+def test_contexts_may_be_named_without_texts(contexts: dict[str, str], shown: tuple[Shown, ...]) -> None:
+    reply = GOOD | {"docs": [{"id": 7, "url": "http://a", "score": 0.5}, {"url": "http://b"}, {}]}
+    assert one(lambda request: reply, contexts=contexts).contexts == shown
+
+
+def test_contexts_need_a_text_or_a_name() -> None:
+    with pytest.raises(ValidationError):
+        Component.of("http", {"url": "http://localhost/ask", "contexts": {"score": "docs[].score"}})
+
+
 def test_templates_fill_in_questions_turns_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APP_KEY", "secret-value-1234")
     query = Query("q7", 'He said "Où?" & left', turns=(Turn("user", "Hi"), Turn("assistant", "Hello")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -93,6 +94,42 @@ def test_app_and_function_share_a_board_and_keep_their_contexts(
     shown = ragmeter("results", "show", "x/app", items[0].question.id)
     assert "not in the corpus" in shown.out
     assert (ragmeter("results", "export", "x/app", "-o", str(tmp_path / "run.txt"))).code == 0
+
+
+def test_app_that_only_names_its_sources_is_scored_by_them_and_not_by_texts(
+    tmp_path: Path, ragmeter: Callable[..., Any], store_at: Callable[[], Store]
+) -> None:
+    docs, rows = tmp_path / "docs", ["question,answer,source"]
+    docs.mkdir()
+    for number in range(4):
+        (docs / f"room {number}.md").write_text(f"Room {number} was painted in {1900 + number}. " + f"It has {number} more doors. " * 3)
+        rows.append(f"When was room {number} painted?,{1900 + number},room {number}")
+    (tmp_path / "q.csv").write_text("\n".join(rows) + "\n")
+
+    def reply(request: Asked) -> Any:
+        number = int(re.search(r"room (\d)", request.json["question"])[1])  # type: ignore[index]
+        source = {0: "room 0", 1: "https://example.com/docs/room 1.md?v=2", 2: "elsewhere", 3: "room 2.md"}[number]
+        return {"answer": str(1900 + number), "sources": ["elsewhere", source]}
+
+    file = tmp_path / "x.yaml"
+    with app(reply) as (url, _):
+        file.write_text(
+            f"name: x\nbenchmarks: [{{id: files, config: {{path: '{tmp_path}/q.csv', documents: '{docs}', chunk_size: 6}}}}]\n"
+            "metrics: [em, recall@5(level=documents), 'mrr@5(level=documents)', recall@5, has_answer@5]\njudges: [rule_grounding]\n"
+            f"methods: [{{id: bm25}}, {{id: http, name: app, config: {{url: '{url}', contexts: {{id: 'sources[]'}}}}}}]\n"
+        )
+        done = ragmeter("run", str(file), "-q")
+    assert done.code == 0, done.err
+    store = store_at()
+    runs = {row.method: row for row in queries.runs(store, "x")}
+    means = {metric.partition("#")[0].partition("(model")[0]: value for metric, value in means_of(store, runs["app"].run).items()}
+    assert (means["em(rules=squad)"], means["recall@5(level=documents)"], means["mrr@5(level=documents)"]) == (1.0, 0.5, 0.25)
+    assert means["recall@5"] == 0.0
+    assert "has_answer@5" not in means
+    assert means["faithfulness"] is None or math.isnan(means["faithfulness"])
+    assert means["factual_correctness"] == 1.0
+    lines = {line.code for line in health(store, list(runs.values())) if line.run == runs["app"].run}
+    assert {"contexts_without_texts", "unmatched_contexts"} <= lines
 
 
 def test_methods_that_do_not_read_earlier_turns_are_marked(world: Benchmark, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@
 | JSON object | `{qid: {docid: number}}`, as pytrec_eval takes it and BEIR writes it; or `{qid: [docid, …]}`: in qrels these are
 relevant, in a run they are in rank order |
 
-The layout is recognized by content: the first line that is neither blank nor a comment. A byte order mark, CRLF, blank lines,
+The layout is recognized by content: the first line that is neither blank nor a comment. Byte order marks, CRLF, blank lines,
 comments (lines that begin with `#`, as in trec_eval 10), gzip and members of zip archives are accepted. Ids are compared byte by
 byte; white space between columns is ASCII's, so an id may hold a no-break space. Between tabs it may hold blanks, and quotes around
 it are removed, as BEIR's own loader does.
@@ -18,6 +18,7 @@ it are removed, as BEIR's own loader does.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import math
@@ -481,4 +482,5 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
                 raise UserError(
                     "a line contains a NUL byte", code="nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
                 )
-            yield number, raw.decode("utf-8", "surrogateescape")
+            # Files that were joined have byte order marks in the middle.
+            yield number, raw.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")

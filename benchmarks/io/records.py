@@ -473,7 +473,7 @@ def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
             if empty:
                 refuse_foreign(raw, path)
             empty = False
-            yield number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+            yield number, raw.removeprefix(codecs.BOM_UTF8)  # in the middle of files that were joined, too
         if empty and not skip:
             raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
 

@@ -179,3 +179,10 @@ def test_other_encodings_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(codecs.BOM_UTF16_LE + TREC.encode("utf-16-le"))
     with raises("not-utf8"):
         read_table(tmp_path / "file", "qrels")
+
+
+@pytest.mark.parametrize(("kind", "line"), [("qrels", "q{0} 0 d{0} 1\n"), ("run", "q{0}\td{0}\t1.5\n")])
+def test_byte_order_marks_of_joined_files_are_no_part_of_an_id(kind: Kind, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "joined.txt"
+    path.write_text("".join(f"\ufeff{line.format(number)}" for number in (1, 2)), "utf-8")
+    assert set(read_table(path, kind).values) == {"q1", "q2"}

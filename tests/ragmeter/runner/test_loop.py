@@ -455,7 +455,8 @@ def test_numbered_questions_of_two_files_are_the_same_only_if_their_content_is(s
         word = {"number only": name, "text too": "a", "style": "a"}[change]
         prefix = "Tell me: " if change == "style" and name == "b" else ""
         items = [
-            {"id": i, "question": f"{prefix}{word} {i}?", "answers": [f"{word}{i}"], "contexts": [f"{word} {i}, {name}."]} for i in range(12)
+            {"id": i, "question": f"{prefix}{word} {i}?", "answers": [f"{word}{i}"], "contexts": [f"{word} {i}, {name}."]}
+            for i in range(12)
         ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, items)))
     data = ", ".join(f"{{id: files, setting: closed_book, config: {{path: {tmp_path / name}.jsonl}}}}" for name in "ab")

@@ -1,66 +1,37 @@
-"""Draw trees of elements, charts, downloads and messages on a Streamlit page."""
+"""Draw trees of elements, downloads and messages on a Streamlit page."""
 
 from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 import streamlit as st
 
 from leaderboard import state
-from leaderboard.elements.nodes import Node, el, link, message
-from leaderboard.elements.pictures import Picture, framed, svg_file
+from leaderboard.elements.nodes import Part, el, link, message
 from leaderboard.state import Miss
 from results.errors import UserError
 from results.submission.review import Submitted
 
 NAME = "ragmeter_view"
 Act = Callable[[Mapping[str, str | None]], None]
-_group: ContextVar[list[tuple[str, list[Any], Act | None]] | None] = ContextVar("group", default=None)
 
 
-def show(part: Node | list[Any], key: str, act: Act | None = None) -> None:
-    """Render a tree, also if serialized; `act` is called before the next rerun with the `action` of the clicked element."""
-    tree, group = part.to_json() if isinstance(part, Node) else part, _group.get()
-    if group is None:
-        _mount(tree, key, {"": act})
-    else:
-        group.append((key, tree, act))
+def show(part: Part, key: str, act: Act | None = None) -> None:
+    """Render a tree; `act` is called before the next rerun with the `action` of the clicked element."""
+    _mount(part, key, {"": act})
 
 
-@contextmanager
-def together(key: str) -> Iterator[None]:
-    """Render everything that the block shows as one component: each component takes the browser some time.
-
-    The block must not draw widgets.
-    """
-    parts: list[tuple[str, list[Any], Act | None]] = []
-    token = _group.set(parts)
-    try:
-        yield
-    finally:
-        _group.reset(token)
-    if parts:
-        trees = [["div", "part", [tree], {"attributes": {"key": name}}] for name, tree, _ in parts]
-        _mount(["div", "stack", trees], key, {name: act for name, _, act in parts})
+def show_all(key: str, parts: Mapping[str, Part | None], acts: Mapping[str, Act] | None = None) -> None:
+    """Render several trees, by key, as one component, because each takes the browser some time; `acts` as for `show`, by key."""
+    shown = (el("div", part, cls="part", key=name) for name, part in parts.items() if part is not None)
+    _mount(el("div", *shown, cls="stack"), key, acts or {})
 
 
-def draw(drawing: Picture | None, key: str, name: str = "") -> None:
-    """Render a chart at full width; nothing without one. With `name`, the base name of its files, it has download buttons."""
-    if drawing is None:
-        return
-    show(framed(drawing), key)
-    if name:
-        with st.container(horizontal=True, horizontal_alignment="right"):
-            offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
-
-
-def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:
+def _mount(tree: Part, key: str, acts: Mapping[str, Act | None]) -> None:
     """Send a tree to the browser, with the actions of clicks on its parts."""
 
     def clicked() -> None:
@@ -71,7 +42,7 @@ def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:
 
     component = st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
     # As bytes: other data Streamlit serializes twice, and parses at every rerun.
-    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    data = json.dumps(tree.to_json(), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
     component(key=key, data=data, on_action_change=clicked)
 
 
@@ -81,20 +52,18 @@ def asset(name: str) -> str:
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
-_MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
-_LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
+_MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex"}
+_LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX"}
 
 
-def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -> None:
-    """Draw the menu of downloads, whose texts are by extension (csv, md, tex, svg), with the link to the page."""
-    whole = key == "export"
-    with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):
+def offer(name: str, texts: Mapping[str, Callable[[], str]]) -> None:
+    """Draw the menu of downloads, whose texts are by extension, with the link to the page."""
+    with st.popover("Export", icon=":material/download:", width="stretch"):
         for ending, text in texts.items():
-            options: dict[str, Any] = {"key": f"{key}-{ending}", "on_click": "ignore", "width": "stretch"}
+            options: dict[str, Any] = {"key": f"export-{ending}", "on_click": "ignore", "width": "stretch"}
             data = partial(lambda text: text().encode("utf-8", "replace"), text)
             st.download_button(_LABELS[ending], data, f"{name}.{ending}", _MIMES[ending], **options)
-        address = state.permalink() if whole else None
-        if address:
+        if address := state.permalink():
             st.caption("Link to this view")
             st.code(address, language=None, wrap_lines=True)
 

@@ -248,18 +248,12 @@ def most_used_judge(at: Source) -> str:
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
-def styled(at: Source) -> bool:
-    """Return whether the style page has something to show."""
-    # Most stores hold one style, which is known without a look at their runs.
-    rows = store_of(at).database.rows("SELECT 1 FROM runs GROUP BY base HAVING count(DISTINCT style) > 1 LIMIT 1", lenient=True)
-    return bool(rows) and bool(styled_experiments(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=8)
 def styled_experiments(at: Source) -> list[str]:
     """List the experiments with candidates of one base in several styles that have a gap or a curve, newest first."""
+    # Most stores hold one style, which is known without a look at their runs.
+    rows = store_of(at).database.rows("SELECT 1 FROM runs GROUP BY base HAVING count(DISTINCT style) > 1 LIMIT 1", lenient=True)
     results = []
-    for row in experiments(at):
+    for row in experiments(at) if rows else ():
         by_data: dict[object, list[RunRow]] = {}
         for run in (run for group in run_groups(at, row.name) for run in group):
             by_data.setdefault((run.styled.base, run.setting, run.seed), []).append(run)

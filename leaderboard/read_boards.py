@@ -17,12 +17,12 @@ from leaderboard.matrix.table import Shown
 from leaderboard.read import Source, checkpoints_by_hash, definitions, method_cards, run_groups, store_of
 from results.boards import budget
 from results.boards import systems as column_figures
-from results.boards.board import Board, Facts, board
+from results.boards.board import Board, Facts, board, boards
 from results.boards.folded import Folded
 from results.boards.health import health
 from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells, wanted_of
 from results.boards.published import closest
-from results.boards.systems import COSTS, Figures, System, Wanted, systems
+from results.boards.systems import COSTS, Figures, System, Wanted, key_of, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.boards.verdict_text import Headline
 from results.errors import UserError
@@ -243,6 +243,14 @@ def matrix_of(
     board = matrix(columns, rows, figures, cells, costs=_folded(at, scope[0]).costs, reference=reference)
     shown = Shown(board, setting_of(at, *scope[:2]).names, {**definitions(at), **COSTS}, closest(board))
     return shown, matrix_verdicts(board, figures, definitions(at))
+
+
+def exported(at: Source, experiment: str, columns: Sequence[Column]) -> list[Board]:
+    """Build a board of each column with all of the experiment's methods, for tables as the command line writes them."""
+    metrics = {column.key: column.metric for column in columns if column.metric is not None}
+    every = boards(store_of(at), experiment, metrics=list(dict.fromkeys(metrics.values())), over_seeds=True)
+    keyed = ((key_of(item.dataset_fingerprint, item.setting, item.seed), item) for item in every)
+    return [replace(item, metrics=(metrics[key],)) for key, item in keyed if key in metrics]
 
 
 def prepare() -> None:

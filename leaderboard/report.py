@@ -11,7 +11,6 @@ import base64
 import hashlib
 import importlib.resources
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import product
@@ -20,14 +19,13 @@ from typing import Any
 from leaderboard import server
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_label, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note
-from leaderboard.elements.pictures import STYLE, Picture, framed
+from leaderboard.elements.nodes import Node, Part, el, line_of_facts, section
 from leaderboard.elements.tables import Definitions
 from leaderboard.matrix.benchmark import intervals, of_metrics
-from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy, whole_table
+from leaderboard.matrix.exports import CSV_COLUMNS, still_matrix, tidy
 from leaderboard.matrix.overall import overall
-from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
-from leaderboard.matrix.table import legend
+from leaderboard.matrix.rows import Order, default_order, ordered, ranked_families, sort_columns
+from leaderboard.matrix.table import Shown, draw_matrix, legend
 from leaderboard.views import battles, budget, question, run, style
 from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
@@ -35,6 +33,7 @@ from results.boards.budget import Axis, budget_curves, cost_intervals, quality_b
 from results.boards.compare import compare
 from results.boards.markup import plain
 from results.boards.style import style_gaps
+from results.boards.systems import System
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
 from results.errors import UserError, counted
@@ -48,7 +47,7 @@ FORMAT = "ragmeter-board"
 VERSION = 2
 MOST_APART = 5
 """Questions per board."""
-_Results = tuple[list[Board], dict[str, dict[str, Any]], Export | None, list[BoardVerdict]]
+_Results = tuple[list[Board], dict[str, dict[str, Any]], Shown | None, list[BoardVerdict]]
 """Boards, definitions of metrics, matrix and verdicts of an experiment, which a report and its JSON document show."""
 
 
@@ -67,7 +66,7 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
 
 
 def _read(store: Store, experiment: str) -> _Results:
-    whole = still_matrix(store, experiment, experiment)
+    whole = still_matrix(store, experiment)
     return boards(store, experiment), score_queries.definitions(store), whole, verdicts(store, experiment)
 
 
@@ -82,8 +81,8 @@ def _document(experiment: str, results: _Results, now: datetime) -> dict[str, An
         "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
         "verdicts": [verdict.to_json() for verdict in known],
         "boards": [board.to_json() for board in every],
-        "matrix": [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(whole)] if whole is not None else [],
-        "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
+        "matrix": [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(whole, _rows(whole))] if whole is not None else [],
+        "overall": [line.to_json() for line in whole.board.overall] if whole is not None else [],
     }
     return dict(plain(document))
 
@@ -103,13 +102,7 @@ def styles(store: Store, experiment: str, definitions: Definitions) -> Iterator[
     except UserError:
         return
     for table in tables:
-        title = f"What style costs: {formats.metric_label(table.metric)} on {table.base}"
-        gaps = style.gaps(table, higher_is_better=higher_is_better(table.metric, definitions))
-        yield _part(title, gaps, note(style.gaps_note(table)))
-
-
-def _part(title: str, *nodes: Node | None) -> Node:
-    return el("div", el("h2", title), *nodes, cls="stack")
+        yield style.gap_section(table, higher_is_better=higher_is_better(table.metric, definitions))
 
 
 def compression(board: Board, metric: str, definitions: Definitions) -> Node | None:
@@ -119,7 +112,7 @@ def compression(board: Board, metric: str, definitions: Definitions) -> Node | N
     if not curves or not (remembers or any(row.run.description.get("compressor") for row in board.rows)):
         return None
     table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
-    return _part(f"What compression saves: {board_label([row.run for row in board.rows])}", table)
+    return section(f"What compression saves: {board_label([row.run for row in board.rows])}", table)
 
 
 def win_rates(store: Store, experiment: str) -> Iterator[Node]:
@@ -130,15 +123,12 @@ def win_rates(store: Store, experiment: str) -> Iterator[Node]:
             continue
         first = criteria[0]
         strengths, placed = board.strengths.get(first), battles.controls(board, first)
-        yield _part(
+        yield section(
             f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}",
             el("h3", "Where it places the controls") if placed else None,
             placed,
-            battles.rates(board, first),
-            battles.basis_note(board, first),
-            note(battles.MATRIX_NOTE),
-            battles.strengths(board, strengths) if strengths else None,
-            note(battles.STRENGTHS_NOTE) if strengths else None,
+            *battles.win_rates(board, first),
+            *(battles.strengths(board, strengths) if strengths else ()),
         )
 
 
@@ -156,9 +146,9 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     every, definitions, whole, known = results
     counts = [counted(len(every), "board"), counted(sum(len(board.rows) for board in every), "run"), f"made {now:%Y-%m-%d %H:%M} UTC"]
     head = el("div", el("h1", experiment, cls="page"), line_of_facts(counts), cls="stack")
-    parts: list[Node | dict[str, Any] | None] = [head, first_line(known)]
-    if whole is not None and len(whole.shown.board.columns) > 1:
-        parts += [el("h2", "Methods against benchmarks"), sortable(whole), legend(whole.shown), overall(whole.shown)]
+    parts: list[Part | dict[str, Any] | None] = [head, first_line(known)]
+    if whole is not None and len(whole.board.columns) > 1:
+        parts += [el("h2", "Methods against benchmarks"), sortable(whole), legend(whole), overall(whole)]
     learned = provenance.cards(store), checkpoints.known_checkpoints(store)
     ranked: list[tuple[Board, str]] = []
     for board in every:
@@ -172,8 +162,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     parts += win_rates(store, experiment)
     data = {
         "title": f"{experiment} · ragmeter",
-        "parts": [part.to_json() if isinstance(part, Node) else part for part in parts if part is not None],
-        "style": STYLE,
+        "parts": [part if isinstance(part, dict) else part.to_json() for part in parts if part is not None],
         "board": _document(experiment, results, now),
     }
     return page(data)
@@ -214,24 +203,22 @@ def _hash(text: str) -> str:
 
 def _section(
     store: Store, board: Board, focus: str, definitions: Definitions, learned: tuple[Cards, Checkpoints]
-) -> Iterator[Node | dict[str, Any]]:
+) -> Iterator[Part | dict[str, Any]]:
     """Yield the parts of a board: trees like those of pages, and one sortable table."""
     better = higher_is_better(focus, definitions)
     bands = {focus: positions(store, board, focus, higher_is_better=better)}
-    label = board_label([row.run for row in board.rows])
-    table = whole_table(of_metrics(board, focus, definitions, learned, bands), label)
-    yield el("div", el("h2", label), legend(table.shown))
-    yield sortable(table)
-    if (drawing := intervals(board, focus, table.rows, definitions)) is not None:
-        yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals")
-        yield offered(drawing, f"{board.dataset} {focus}")
+    shown = of_metrics(board, focus, definitions, learned, bands)
+    rows = _rows(shown)
+    yield el("div", el("h2", board_label([row.run for row in board.rows])), legend(shown))
+    yield sortable(shown)
+    if (chart := intervals(board, focus, rows, definitions)) is not None:
+        yield el("div", el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals"), chart)
     for axis, cost in _AXES.items():
         points = quality_budget(board, focus, axis, higher_is_better=better, intervals=cost_intervals(store, board, axis))
-        drawing = budget.pareto_chart(points, axis, focus, scale_of(focus, definitions))
-        if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
-            yield el("h3", f"Quality against {cost}")
-            yield offered(drawing, f"{board.dataset} {cost}")
-    yield from _informative(store, board, focus, [row.any_run for row in table.rows], definitions)
+        chart = budget.pareto_chart(points, axis, focus, scale_of(focus, definitions))
+        if chart is not None and len({point.x for point in points if point.x == point.x}) > 1:
+            yield el("div", el("h3", f"Quality against {cost}"), chart)
+    yield from _informative(store, board, focus, [row.any_run for row in rows], definitions)
     yield run.sources([row.run for row in board.rows])
 
 
@@ -262,23 +249,22 @@ def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow],
         yield el("details", el("summary", row.text), question.question(row), table, *evidence, cls="evidence informative")
 
 
-def offered(drawing: Picture, name: str) -> dict[str, Any]:
-    """Serialize a chart with its data, both of which readers can download."""
-    return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
+def _rows(shown: Shown) -> list[System]:
+    return ordered(shown.board, default_order(shown.board))
 
 
-def sortable(table: Export) -> dict[str, Any]:
+def sortable(shown: Shown) -> dict[str, Any]:
     """Serialize a table with its other sort orders, so that readers can sort it without a server.
 
     Returns:
         An object with `tree`, `rows` (the table's body) and `orders`, which has positions of the rows by `column|direction`. The
         divider row stays between methods and controls.
     """
-    board = table.shown.board
-    drawn = table.tree.to_json()
+    board, listed = shown.board, _rows(shown)
+    drawn = draw_matrix(shown, listed, default_order(board), live=False, papers=True).to_json()
     rows = drawn[2][0][2][2][2]  # of the body, which follows caption and head
     divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
-    position = dict(zip((row.key for row in table.rows), (number for number in range(len(rows)) if number not in divided), strict=True))
+    position = dict(zip((row.key for row in listed), (number for number in range(len(rows)) if number not in divided), strict=True))
     orders = {}
     for column, direction in product(sort_columns(board), ("asc", "desc")):
         turned = [position[row.key] for row in ordered(board, Order(column, direction == "desc"))]

@@ -168,6 +168,7 @@ def select(
     *,
     show: Callable[[str], str] | None = None,
     resets: Sequence[str] = (),
+    within: Any = st,
 ) -> str:
     """Draw a select box bound to a URL parameter, and return the selected value.
 
@@ -176,11 +177,12 @@ def select(
         default: Value if the URL has none, or an unknown one; None: the first one.
         show: Converts a value to its display text, if it is in no mapping.
         resets: Parameters to reset when this one changes, as for all widgets.
+        within: Container to draw in, as for all widgets.
     """
     values, texts = list(options), options if isinstance(options, Mapping) else {}
     written = show or (lambda value: texts.get(value, value))
     value = pick(name, values, values[0] if default is None else default, written)
-    st.selectbox(label, values, format_func=written, **bound(name, value, resets))
+    within.selectbox(label, values, format_func=written, **bound(name, value, resets))
     return value
 
 
@@ -196,10 +198,10 @@ def bound(
     return {"key": key, "on_change": lambda: write(**{name: write_as(st.session_state[key])}, **dict.fromkeys(resets))}
 
 
-def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | None = None) -> bool:
+def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | None = None, within: Any = st) -> bool:
     """Draw a toggle bound to a URL parameter that is "1" or absent, and return whether it is on; `help` is rendered as Markdown."""
     value = settle(name, "1" if read(name) == "1" else "") == "1"
-    st.toggle(label, help=help, **bound(name, value, resets, lambda chosen: "1" if chosen else None))
+    within.toggle(label, help=help, **bound(name, value, resets, lambda chosen: "1" if chosen else None))
     return value
 
 
@@ -209,8 +211,8 @@ def number(name: str, default: int = 0) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else default
 
 
-def search(label: str, name: str, *, placeholder: str, resets: Sequence[str] = ()) -> str:
+def search(label: str, name: str, *, placeholder: str, resets: Sequence[str] = (), within: Any = st) -> str:
     """Draw a search field bound to a URL parameter, and return its text."""
     value = settle(name, read(name)[:200])
-    st.text_input(label, max_chars=200, placeholder=placeholder, **bound(name, value, resets, str.strip))
+    within.text_input(label, max_chars=200, placeholder=placeholder, **bound(name, value, resets, str.strip))
     return value

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from leaderboard import read, state
 from leaderboard.drawing import explain, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS, board_key, board_label
-from leaderboard.elements.nodes import el
+from leaderboard.elements.nodes import el, note
 from leaderboard.matrix.rows import own_metrics, ranked_families
 from leaderboard.read import Source
 from leaderboard.views.run import Sightings, live
@@ -86,7 +85,7 @@ def _tell_empty(title: str, text: str) -> None:
 
 
 NO_REFERENCE = "-"
-OF_ROWS = ("sort", "order", "first", "pin", "hide")
+OF_ROWS = ("sort", "order", "first", "hide")
 """Parameters of the rows of a board."""
 _OF_EXPERIMENT = ("board", "reference", "question", "type", "datasets", "kinds", "readers", "untrained", *OF_ROWS)
 """Parameters that lose their meaning with another experiment."""
@@ -125,10 +124,10 @@ def experiment_of(at: Source) -> str | None:
     return None if name == ALL_RUNS else name
 
 
-def experiment_box(at: Source) -> str | None:
+def experiment_box(at: Source, within: Any) -> str | None:
     """Draw the selector of the experiment, and return its value; None for all runs."""
     options = {name: name for name in read.ordered_experiments(at)} | {ALL_RUNS: "All runs in the store"}
-    name = state.select("Experiment", "experiment", options, resets=_OF_EXPERIMENT)
+    name = state.select("Experiment", "experiment", options, resets=_OF_EXPERIMENT, within=within)
     return None if name == ALL_RUNS else name
 
 
@@ -138,8 +137,7 @@ def choose(at: Source) -> Chosen | None:
         _tell_empty("The store is empty", f"{at.folder} has no runs yet.")
         return None
     left, right = bar("chosen", [1, 2])
-    with left:
-        experiment = experiment_box(at)
+    experiment = experiment_box(at, left)
     results = read.run_groups(at, experiment)
     if not results:
         tell("This experiment has no runs yet", "It is stored, but no run has started.", ("ragmeter run --resume",))
@@ -148,14 +146,12 @@ def choose(at: Source) -> Chosen | None:
     if len(set(labels.values())) < len(labels):
         # One benchmark in two versions (another limit, other data): the fingerprint tells them apart.
         labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
-    with right:
-        board = state.select("Benchmark · setting · seed", "board", labels, resets=("question", "type"))
+    board = state.select("Benchmark · setting · seed", "board", labels, resets=("question", "type"), within=right)
     group = list(labels).index(board)
     runs = results[group]
     definitions = read.definitions(at)
     scored = read.metric_ids(at, tuple(run.run for run in runs))
-    with right:
-        metrics = shown_metrics(own_metrics(runs, scored), scored)
+    metrics = shown_metrics(own_metrics(runs, scored), scored, right)
     if not scored:
         tell(
             "Nothing is scored yet",
@@ -167,26 +163,28 @@ def choose(at: Source) -> Chosen | None:
     return Chosen(at, experiment, group, runs, ranked_families(runs, metrics, definitions, card, read.primary(at, experiment)), definitions)
 
 
-def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
+def shown_metrics(own: Sequence[str], scored: Sequence[str], within: Any) -> list[str]:
     """Draw the switch that adds metrics of other experiments and of submissions, if there are any; return the metrics to show."""
     others = [metric for metric in scored if metric not in own]
     if not others or not own:
         return list(own or scored)
     label = f"{len(others):,} more metric{'s' * (len(others) != 1)}"
     tip = "Scored here, but not listed by the experiment: by another experiment, or for a submission"
-    return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order"), help=tip) else list(own)
+    more = state.switch(label, "others", resets=("metric", "measure", "sort", "order"), help=tip, within=within)
+    return [*own, *others] if more else list(own)
 
 
-def choose_reference(methods: Sequence[str], default: str) -> str | None:
-    """Draw the selector of the reference method, and return its value."""
+def choose_reference(at: Source, experiment: str | None, methods: Sequence[str], within: Any) -> str | None:
+    """Draw the selector of the reference method, at first the experiment's, and return its value."""
+    default = read.reference_of(at, experiment, methods) or NO_REFERENCE
     options = {name: name for name in methods} | {NO_REFERENCE: "nothing"}
-    name = state.select("Compared with", "reference", options, default)
+    name = state.select("Compared with", "reference", options, default, within=within)
     return None if name == NO_REFERENCE else name
 
 
-def choose_papers() -> bool:
+def choose_papers(within: Any = st) -> bool:
     """Draw the switch that shows published figures in cells, and return whether it is on."""
-    return state.switch("Published figures", "papers", help="The closest published figure, below ours")
+    return state.switch("Published figures", "papers", help="The closest published figure, below ours", within=within)
 
 
 def several(
@@ -199,6 +197,7 @@ def several(
     most: int,
     show: Callable[[str], str] = str,
     resets: Sequence[str] = (),
+    within: Any = st,
 ) -> list[str]:
     """Draw a multi-select box bound to a URL parameter, and return the selected values, which contain no commas.
 
@@ -219,11 +218,8 @@ def several(
         st.session_state[f"unfinished-{name}"] = list(chosen)
         return ",".join(chosen)
 
-    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, write_chosen))
+    within.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, write_chosen))
     return list(value)
-
-
-_REFRESH_S = 15.0
 
 
 @st.cache_resource(show_spinner=False)
@@ -231,29 +227,33 @@ def _sightings() -> Sightings:
     return Sightings()
 
 
-def show_running(folder: str, among: Collection[str] | None = None) -> int:
-    """Draw the table of running runs in its current state, and return their number; `among`: ids of the runs to show; None shows all."""
-    every = running(Store(Path(folder)))
-    speeds = _sightings().look(every, now())
-    shown = [run for run in every if among is None or run.run in among]
-    if shown:
-        show(live(shown, speeds), "live")
-    return len(shown)
+def show_running(at: Source, experiment: str | None, runs: Iterable[RunRow] | None, every_s: float = 15.0) -> None:
+    """Draw the progress of running runs, and redraw the page when runs of the experiment (None: of the store) have changed.
 
-
-def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[RunRow]) -> None:
-    """Draw the progress of these runs, and redraw the page when runs of the experiment (None: of the store) have changed."""
-    active, known = {run.run for run in runs if run.status == "running"}, read.run_groups(at, experiment)
-    if active:
+    Args:
+        runs: Those of which to show the running ones, if there are any; None: all, with a note if there are none.
+        every_s: Seconds between two looks at the store.
+    """
+    known = read.run_groups(at, experiment)
+    among = None if runs is None else {run.run for run in runs if run.status == "running"}
+    if among is None or among:
         show(el("h2", "Running now", cls="section"), "live-title")
 
-    @st.fragment(run_every=_REFRESH_S)
+    @st.fragment(run_every=every_s)
     def watch() -> None:
-        # A page that updates by itself reports errors of the store when it is drawn again.
-        with suppress(UserError):
+        try:
             if (latest := read.source()) != at and read.run_groups(latest, experiment) != known:
                 st.rerun()
-        if active:
-            show_running(at.folder, active)
+            every = running(Store(Path(at.folder)))
+        except UserError as error:
+            # A page that updates by itself reports errors of the store when it is drawn again.
+            if among is None:
+                show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
+            return
+        shown = [run for run in every if among is None or run.run in among]
+        if shown:
+            show(live(shown, _sightings().look(every, now())), "live")
+        elif among is None:
+            show(note(f"Nothing is running. Runs that you start appear here within {every_s:g} s."), "live-none")
 
     watch()

@@ -37,8 +37,8 @@ from results.store.store import Run, Store
 
 HELPERS = Path(__file__).parent.parent / "tests" / "leaderboard"
 PAGES = ("", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs")
-CLICKS = (("thead button[data-key^=sort]", 3), ("button:text-is('next')", 1), ("button:text-is('pin')", 1), ("button:text-is('hide')", 1))
-"""Within tables: heads that sort, the next rows, a row that stays on top, one that goes; how many of each."""
+CLICKS = (("thead button[data-key^=sort]", 3), ("button:text-is('next')", 1), ("button:text-is('hide')", 1))
+"""Within tables: heads that sort, the next rows, a row that goes; how many of each."""
 PAINT, CHANGE_S, MEMORY_GIB, VISITORS, PAINTS = 1.5, 0.25, 1.0, 10, 3
 MANY, MANY_S = (300, 7, 300), 3.0
 """Methods, benchmarks and questions of the cold board, and seconds for its first paint."""

@@ -16,6 +16,7 @@ FLOWS = {
     "ragmeter/cli/test_own_app.py": "a user's app from the first try to a board",
     "ragmeter/cli/test_own_search.py": "a user's search function from the first try to a board",
     "leaderboard/test_browser.py": "pages in a browser",
+    "leaderboard/test_links.py": "links with unknown names, and from elsewhere",
     "leaderboard/test_security.py": "a hostile store on all pages and in the report",
     "leaderboard/test_security_browser.py": "a hostile store in a browser",
     "leaderboard/test_unscored.py": "a missing value in tables, exports and pictures",

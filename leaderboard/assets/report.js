@@ -39,30 +39,6 @@ function sortable(parent, { tree, rows, orders }) {
   show(tree);
 }
 
-// Files are made here: nothing is loaded.
-function file(parent, label, name, kind, text) {
-  const link = document.createElement("a");
-  link.textContent = label;
-  link.download = name;
-  link.href = URL.createObjectURL(new Blob([text()], { type: kind }));
-  parent.append(link);
-}
-
-function svgText([, , [wide]]) {
-  const svg = vector(wide), look = document.createElementNS(SVG, "style");
-  look.textContent = report.style;
-  svg.prepend(look);
-  return new XMLSerializer().serializeToString(svg);
-}
-
-function picture(parent, { drawing, csv, name }) {
-  const at = box(parent, "part");
-  view({ data: drawing, parentElement: at, setTriggerValue() {} });
-  const files = box(at, "files");
-  file(files, "SVG", `${name}.svg`, "image/svg+xml", () => svgText(drawing));
-  file(files, "Data (CSV)", `${name}.csv`, "text/csv", () => csv);
-}
-
 // Paper cannot be scrolled: a table that is wider is printed smaller.
 const PAPER = 960;
 addEventListener("beforeprint", () => document.querySelectorAll(".scroll").forEach((one) => {
@@ -75,4 +51,4 @@ addEventListener("beforeprint", () => document.querySelectorAll(".scroll").forEa
 const report = JSON.parse(document.getElementById("report").textContent);
 const main = document.getElementById("page");
 document.title = report.title;
-for (const part of report.parts) (part.orders ? sortable : part.csv === undefined ? place : picture)(main, part);
+for (const part of report.parts) (part.orders ? sortable : place)(main, part);

@@ -12,26 +12,64 @@ const SVG = "http://www.w3.org/2000/svg";
 const SHAPES = new Set("svg g line circle path text title".split(" "));
 const PLACES = new Set("viewBox x y x1 x2 y1 y2 cx cy r d class text-anchor role aria-label".split(" "));
 
-function vector([tag, attributes, children]) {
+// In a file, titles stay titles.
+function vector([tag, attributes, children], filed = false) {
   if (!SHAPES.has(tag)) return document.createTextNode("");
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) if (PLACES.has(name)) made.setAttribute(name, value);
   for (const child of children) {
-    if (child[0] === "title" && typeof child !== "string") made.dataset.tip = child[2].join("");
-    else made.append(typeof child === "string" ? child : vector(child));
+    if (child[0] === "title" && typeof child !== "string" && !filed) made.dataset.tip = child[2].join("");
+    else made.append(typeof child === "string" ? child : vector(child, filed));
   }
   return made;
 }
 
 // A chart comes in two widths, for a wide page and for a phone; one is drawn.
-function chart(made, [wide, narrow]) {
-  made.fit = () => made.replaceChildren(vector(PHONE.matches ? narrow : wide));
+function chart(made, [wide, narrow], { title, csv }) {
+  const files = document.createElement("div"), name = title.replace(/[^\w.-]+/g, "-");
+  files.className = "files";
+  files.append(file("SVG", `${name}.svg`, "image/svg+xml", () => svgText(wide)), file("Data (CSV)", `${name}.csv`, "text/csv", () => csv));
+  made.fit = () => made.replaceChildren(vector(PHONE.matches ? narrow : wide), files);
   made.fit();
+}
+
+const LOOK = `svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+.name { fill: #1a1f26; stroke: none; } .tick { fill: #5b6470; } .grid { stroke: #dfe4ea; }
+.reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
+.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; } .bubble { opacity: 0.75; }
+` + ["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98"].map(
+  (color, at) => `.of-${at} { stroke: ${color}; fill: ${color}; }`).join(" ");
+
+function svgText(wide) {
+  const svg = vector(wide, true), look = document.createElementNS(SVG, "style");
+  look.textContent = LOOK;
+  svg.prepend(look);
+  const [, , width, height] = wide[1].viewBox.split(" ");
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", height);
+  // XML has no control characters.
+  return new XMLSerializer().serializeToString(svg).replace(/[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/g, "");
+}
+
+// Files are made here: nothing is loaded.
+function file(label, name, kind, text) {
+  const made = document.createElement("button");
+  made.textContent = label;
+  made.className = "turn";
+  made.type = "button";
+  made.addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.download = name;
+    link.href = URL.createObjectURL(new Blob([text()], { type: kind }));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  });
+  return made;
 }
 
 // What `drawing` holds: `old`, the table rows of the last tree by their JSON, and `rows`, those of this tree.
 function element(row, drawing) {
-  const [tag, classes, children, { attributes = {}, tip, action, numbers = {} } = {}] = row;
+  const [tag, classes, children, { attributes = {}, tip, action, numbers = {}, ...files } = {}] = row;
   if (!TAGS.has(tag)) return document.createTextNode("");
   const made = document.createElement(tag);
   if (classes) made.className = classes;
@@ -60,7 +98,7 @@ function element(row, drawing) {
   // What scrolls can be reached with the Tab key.
   if (SCROLLS.test(classes)) made.tabIndex = 0;
   if (action) made.does = action;
-  if (classes === "chart") chart(made, children);
+  if (classes === "chart") chart(made, children, files);
   else if (tag === "tbody") {
     if (children.length > LONG) growing(made, children, drawing);
     else for (const child of children) made.append(line(child, drawing));

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from results.boards.published import Comparison
 from results.boards.tables import minus, settled, symmetric
 from results.store.cost_queries import Cost
-from results.store.queries import RunRow
+from results.store.queries import NO_EXPERIMENT, RunRow
 
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}
@@ -241,6 +242,14 @@ def board_label(runs: Sequence[RunRow]) -> str:
     return f"{first.dataset} · {first.setting} · seed {first.seed}"
 
 
+def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:
+    """Return the URL of a question's page below `prefix` (without a slash at its end), comparing baseline and candidate."""
+    experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
+    pair = ",".join(dict.fromkeys((baseline.run, candidate.run)))
+    view = {"experiment": experiment, "board": board_key(candidate), "metric": metric, "question": question, "runs": pair}
+    return f"{prefix}/questions?{urlencode(view)}"
+
+
 def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]], official: Sequence[str]) -> dict[str, list[str]]:
     """Group metrics by family for a selector: the main metrics first, then each registered group, then all.
 
@@ -254,9 +263,14 @@ def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]
     main += [metric for wanted in _FALLBACK for metric in metrics if _same(metric, wanted, loosely=True)]
     groups: dict[str, list[str]] = {}
     for metric in metrics:
-        groups.setdefault(str(definitions.get(metric, {}).get("group") or "other"), []).append(metric)
+        groups.setdefault(group_of(metric, definitions), []).append(metric)
     chosen = list(dict.fromkeys(main or metrics))[:_MOST]
     return {MAIN: chosen, **{name: ids for name, ids in groups.items() if name not in (MAIN, "all")}, "all": [*metrics]}
+
+
+def group_of(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the name of a metric's group."""
+    return str(definitions.get(metric, {}).get("group") or "other")
 
 
 def scale_of(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Scale:

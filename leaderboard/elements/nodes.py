@@ -13,11 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
-
-from leaderboard.elements import formats
-from results.store.cost_queries import NOT_STATED
 
 _LONGEST = 200
 _PLACE = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\s\"']+")
@@ -59,13 +56,21 @@ _QUOTED = re.compile(r"`([^`\n]+)`")
 _CLASSES = re.compile(r"[a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*")
 
 
+class Part(Protocol):
+    """Element or chart: what a page consists of."""
+
+    def to_json(self) -> list[Any]:
+        """Serialize it for `view.js`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """Element of a page (a small virtual DOM), which `view.js` turns into HTML.
 
     Attributes:
         tag: One of `TAGS`.
-        children: Elements and plain text.
+        children: Elements, charts and plain text.
         classes: Style classes, space-separated.
         attributes: By a name of `ATTRIBUTES`.
         tip: Help text shown on hover and on keyboard focus.
@@ -74,7 +79,7 @@ class Node:
     """
 
     tag: str
-    children: tuple[Node | str, ...] = ()
+    children: tuple[Part | str, ...] = ()
     classes: str = ""
     attributes: Mapping[str, str | bool] = field(default_factory=dict)
     tip: str = ""
@@ -98,7 +103,7 @@ class Node:
         for child in self.children:
             if isinstance(child, str):
                 yield child
-            else:
+            elif isinstance(child, Node):
                 yield from child.texts()
 
     def find(self, *, tag: str | None = None, cls: str | None = None) -> Iterator[Node]:
@@ -112,7 +117,7 @@ class Node:
 
 def el(
     tag: str,
-    *children: Node | str | None,
+    *children: Part | str | None,
     cls: str = "",
     tip: str = "",
     action: Mapping[str, str | None] | None = None,
@@ -181,7 +186,7 @@ def note(text: str) -> Node:
     return el("p", text, cls="note")
 
 
-def section(title: str, *parts: Node | None) -> Node:
+def section(title: str, *parts: Part | None) -> Node:
     """Make a part of a page: a heading and what is below it."""
     return el("div", el("h2", title, cls="section"), *parts, cls="stack")
 
@@ -221,76 +226,12 @@ def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cl
     return el("div", table, cls="scroll", key=key, role="region", label=label or caption)
 
 
-def text_rows(table: Node) -> Iterator[tuple[Node, list[str]]]:
-    """Yield each row of a table with its cells as text, heads first; divider rows are left out.
-
-    Separate lines within a cell are separated by commas.
-    """
-    for row in table.find(tag="tr"):
-        if "divider" not in row.classes.split():
-            yield row, [_cell_text(cell) for cell in row.children if isinstance(cell, Node)]
-
-
-_SAME_LINE = frozenset({"half", "best"})
-"""Classes of elements that do not begin a line of their cell."""
-
-
-def _cell_text(cell: Node) -> str:
-    lines: list[str] = []
-    for part in cell.children:
-        text = _line_text(part)
-        if lines and isinstance(part, Node) and part.classes in _SAME_LINE:
-            lines[-1] += f" {text}"
-        elif text:
-            lines.append(text)
-    return ", ".join(lines)
-
-
-def _line_text(part: Node | str) -> str:
-    if isinstance(part, str):
-        return part
-    text = " ".join(filter(None, map(_line_text, part.children)))
-    return f"({text})" if text and "badge" in part.classes.split() else text
-
-
 CONTROLS = "Controls see the gold answers or evidence: they show attainable bounds and are not ranked"
 
 
 def divider(text: str, columns: int) -> Node:
     """Make a table row that is a title for the rows below it."""
     return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Sort order of a table."""
-
-    column: str
-    descending: bool
-
-
-def sorter(
-    column: str, name: str, unit: str, tip: str, order: Order, cls: str, *, descending: bool, more: Sequence[Node] = (), **resets: None
-) -> Node:
-    """Make a column head with a button that sorts by the column, or reverses the order if it is sorted by it already.
-
-    Args:
-        descending: Whether the first click sorts in descending order.
-        resets: URL parameters to reset when the order changes.
-    """
-    active = order.column == column
-    arrow = el("span", "↓" if order.descending else "↑", cls="arrow") if active else None
-    turned = (not order.descending) if active else descending
-    action = {"sort": column, "order": "desc" if turned else "asc", **resets}
-    return el(
-        "th",
-        el("button", el("span", name, cls="name"), arrow, tip=tip, key=f"sort-{column}", action=action),
-        el("span", unit, cls="unit") if unit else None,
-        *more,
-        scope="col",
-        sort=("descending" if order.descending else "ascending") if active else "none",
-        cls=cls,
-    )
 
 
 def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
@@ -302,11 +243,3 @@ def facts(rows: Sequence[tuple[str, Node | str]], label: str = "Facts") -> Node:
     """Build a two-column table of names and values; empty values are left out. `label`, its name for screen readers, is unique."""
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label=label)
-
-
-def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:
-    """Make a table cell for a cost; `source`: who reported it; empty if it was measured here."""
-    if shown == formats.NOTHING:
-        return el("td", shown, cls="number", tip=NOT_STATED if source else "")
-    small = el("span", below, cls="interval") if below else None
-    return el("td", shown, small, cls="number", tip=", ".join(filter(None, (parts, source))))

@@ -1,9 +1,9 @@
-"""Pictures as SVG: one tree serves the page, the report and the file to download.
+"""Pictures as SVG: one tree serves the page, the report and the file to save.
 
 Values with intervals are in lines (`forest`) or against a quantity (`plot`). As in `leaderboard.elements.nodes`, text
 is only ever a leaf, and elements and attributes come from short lists, which the browser checks once more
 (`assets/view.js`). Colors are from the Okabe–Ito palette, and no difference is shown by color alone. Each picture is
-drawn twice, because on a phone the text of a wide one would be too small to read.
+drawn twice, because on a phone the text of a wide one would be too small to read. The browser writes the files to save.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from leaderboard.elements.formats import Scale
 from results.boards.markup import to_csv
@@ -51,8 +50,6 @@ _GLYPHS = (
     "m 6 0 l -11 6 v -12 Z",
 )
 """Circle, diamond, square, triangle up, cross, triangle down, triangle right."""
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")
 Look = tuple[str, str]
 """Style class and shape of a mark."""
 _At = tuple[float, float]
@@ -95,9 +92,10 @@ class Point:
 
 
 class Picture(list[Any]):
-    """Chart (an SVG tree) with its data points, which users can download.
+    """Chart (an SVG tree) with its data points, which readers can save.
 
     Args:
+        title: Names its files.
         table: Headers and rows of the data; None: those of the points.
 
     Attributes:
@@ -105,10 +103,18 @@ class Picture(list[Any]):
     """
 
     def __init__(
-        self, draw: Callable[[int], Drawing], points: Iterable[Point], table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
+        self,
+        draw: Callable[[int], Drawing],
+        title: str,
+        points: Iterable[Point] = (),
+        table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None,
     ) -> None:
         super().__init__(draw(WIDTH))
-        self.narrow, self.points, self.table = draw(NARROW), tuple(points), table
+        self.narrow, self.title, self.points, self.table = draw(NARROW), title, tuple(points), table
+
+    def to_json(self) -> list[Any]:
+        """Serialize the chart like `Node.to_json`; `view.js` draws one of its two widths."""
+        return ["div", "chart", [self, self.narrow], {"title": self.title, "csv": self.csv()}]
 
     def csv(self) -> str:
         """Render the data as CSV; missing values are empty."""
@@ -227,7 +233,7 @@ def forest(
         line = [] if reference is None else [shape("line", cls="reference", x1=x(reference), x2=x(reference), y1=4.0, y2=y)]
         return _picture([_grid(x, 4, y, title, width), *line, *parts], y, known, label, width)
 
-    return Picture(draw, every)
+    return Picture(draw, title, every)
 
 
 def plot(
@@ -280,7 +286,7 @@ def plot(
             parts += _names([(point.name, x(point.x), y(point.value)) for point in front if point in drawn], width)
         return _picture(parts, _BOTTOM, known, label, width)
 
-    return Picture(draw, drawn)
+    return Picture(draw, f"{y_title} {x_title}", drawn)
 
 
 UP, ROUND, DOWN = _GLYPHS[3], _GLYPHS[0], _GLYPHS[5]
@@ -320,7 +326,7 @@ def bubbles(
             parts.append(shape("g", shape("title", mark.shown), dot, cls=f"mark bubble {mark.look[0]}"))
         return _picture(parts, _BOTTOM, {}, label, width)
 
-    return Picture(draw, (), table)
+    return Picture(draw, f"{y_title} {x_title}", table=table)
 
 
 def _grids(x: _Line, y: _Line, x_title: str, y_title: str, width: int) -> list[Drawing]:
@@ -409,37 +415,3 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
         parts += [shape("g", _dot(look, x, y - 4), cls=f"key {look[0]}"), shape("text", text, cls="name", x=x + 12, y=y)]
         x, height = x + 36 + _width(text), y + 4
     return shape("svg", *parts, viewBox=f"0 0 {width} {height:.0f}", role="img", aria_label=label)
-
-
-def framed(drawing: Picture) -> list[Any]:
-    """Serialize a chart like `Node.to_json`, so that `view.js` can draw one of its two widths."""
-    return ["div", "chart", [drawing, drawing.narrow]]
-
-
-STYLE = "\n".join(
-    (
-        'svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }',
-        ".paper { fill: #ffffff; } .name { fill: #1a1f26; stroke: none; } .tick { fill: #5b6470; } .grid { stroke: #dfe4ea; }",
-        *(f".of-{number} {{ stroke: {color}; fill: {color}; }}" for number, color in enumerate(_COLORS)),
-        ".reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }",
-        ".curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; } .bubble { opacity: 0.75; }",
-    )
-)
-"""Style of a chart that is saved as a file."""
-
-
-def svg_file(drawing: Drawing) -> str:
-    """Render a chart as a self-contained SVG file, with all texts escaped."""
-    tag, attributes, children = drawing
-    _, _, width, height = attributes["viewBox"].split()
-    size = {"width": width, "height": height}
-    parts = [["style", {}, [STYLE]], ["rect", {"class": "paper", **size}, []], *children]
-    return _element([tag, {"xmlns": "http://www.w3.org/2000/svg", **size, **attributes}, parts]) + "\n"
-
-
-def _element(part: Drawing | str) -> str:
-    if isinstance(part, str):
-        return escape(_NOT_XML.sub("", part))
-    tag, attributes, children = part
-    named = "".join(f" {name}={quoteattr(_NOT_XML.sub('', value))}" for name, value in attributes.items())
-    return f"<{tag}{named}>{''.join(map(_element, children))}</{tag}>"

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.marks import is_better, significance, untested
-from leaderboard.elements.nodes import Node, el, grid
+from leaderboard.elements.nodes import Node, Part, el, grid
 from results.statistics.core import Difference, Estimate
 
 Row = TypeVar("Row", contravariant=True)
@@ -95,7 +95,7 @@ def table(
 def _name(value: Value) -> Node:
     if isinstance(value, Cell):
         raise TypeError("the cell that names a row is a text or a node")
-    parts: tuple[Node | str, ...] = (value,) if isinstance(value, Node) else (text_of(value),)
+    parts: tuple[Part | str, ...] = (value,) if isinstance(value, Node) else (text_of(value),)
     if isinstance(value, Node) and value.tag == "span" and not value.classes:
         parts = value.children  # of `named`
     return el("th", *parts, scope="row", cls="stick")

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from leaderboard.elements.formats import MAIN, families, higher_is_better
-from leaderboard.elements.nodes import Order
+from leaderboard.elements.formats import MAIN, families, group_of, higher_is_better
 from results.boards.matrix import Column, Matrix
 from results.boards.primary import Primary
 from results.boards.systems import COST, COSTS, System, key_of
@@ -84,19 +83,12 @@ def ranked_families(
     return families(metrics, definitions, [first, *official] if first is not None else official)
 
 
-def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """List the metric families that can be selected: the datasets' own metrics, each scored group, and costs."""
-    groups = [str(definitions.get(metric, {}).get("group") or "other") for metric in metrics]
-    return [MAIN, *(name for name in dict.fromkeys(groups) if name not in (MAIN, COST)), COST]
-
-
-def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """List the metrics of a family."""
-    if family == COST:
-        return list(COSTS)
-    if family == MAIN:
-        return list(metrics)
-    return [metric for metric in metrics if str(definitions.get(metric, {}).get("group") or "other") == family]
+def matrix_families(metrics: Sequence[str], definitions: Definitions) -> dict[str, list[str]]:
+    """Group the metrics that a matrix can show, by family: all of the datasets' metrics, each scored group, and costs."""
+    groups: dict[str, list[str]] = {}
+    for metric in metrics:
+        groups.setdefault(group_of(metric, definitions), []).append(metric)
+    return {MAIN: list(metrics), **{name: ids for name, ids in groups.items() if name not in (MAIN, COST)}, COST: list(COSTS)}
 
 
 def columns_of(
@@ -114,9 +106,9 @@ def columns_of(
         every = metrics_of(runs, scored)
         card = cards.get(runs[0].dataset_fingerprint, {}).get("card", {})
         if measure != OWN:
-            metric = measure if measure in metrics_in(family, every, definitions) else None
+            metric = measure if measure in matrix_families(every, definitions).get(family, ()) else None
         else:
-            metrics = metrics_in(family, own_metrics(runs, every) or every, definitions)
+            metrics = matrix_families(own_metrics(runs, every) or every, definitions).get(family, [])
             metric = ranked_families(runs, metrics, definitions, card, primary)[MAIN][0] if metrics else None
         better = metric is None or higher_is_better(metric, {**definitions, **COSTS})
         results.append(Column(column_key(runs[0]), tuple(runs), metric, better, family != COST, card.get("task", "")))
@@ -244,18 +236,26 @@ class VisibleRows:
     """Rows of the matrix on the current page.
 
     Attributes:
-        pinned: Rows in the order in which they were pinned.
-        first: Position of the page's first row among all matching rows.
-        total: Number of matching rows without pinned ones and controls.
-        hidden_keys: Keys of rows that the user has hidden.
+        rows: Rows of the page, methods before controls.
+        matching: Rows of all pages.
+        first: Position of the page's first row among the matching methods.
+        total: Number of matching methods, without controls.
+        hidden: Keys of rows that the user has hidden.
     """
 
-    pinned: tuple[System, ...]
     rows: tuple[System, ...]
-    controls: tuple[System, ...]
+    matching: tuple[System, ...]
     first: int
     total: int
-    hidden_keys: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Sort order of a table."""
+
+    column: str
+    descending: bool
 
 
 def sort_columns(board: Matrix) -> list[str]:
@@ -312,16 +312,11 @@ def cost_of(board: Matrix, row: System, column: str) -> float | None:
     return None if math.isnan(result) else result
 
 
-def visible_rows(
-    board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE
-) -> VisibleRows:
+def visible_rows(board: Matrix, order: Order, hidden: Collection[str], words: str, first: int, page: int = PAGE) -> VisibleRows:
     """Select the visible rows of a matrix; values and ranks do not change; `first`: position of the first row; rounded to a page."""
     rows = ordered(board, order)
-    known = {row.key: row for row in rows}
-    top = [known[key] for key in dict.fromkeys(pinned) if key in known]
-    out = [key for key in dict.fromkeys(hidden) if key in known and key not in {row.key for row in top}]
-    left = [row for row in rows if row not in top and row.key not in out and matches(row, words)]
-    able = [row for row in left if not row.control]
+    out = tuple(row.key for row in rows if row.key in hidden)
+    left = [row for row in rows if row.key not in hidden and matches(row, words)]
+    able, controls = ([row for row in left if row.control is control] for control in (False, True))
     start = min(max(first, 0), max(len(able) - 1, 0)) // page * page
-    controls = tuple(row for row in left if row.control)
-    return VisibleRows(tuple(top), tuple(able[start : start + page]), controls, start, len(able), tuple(out))
+    return VisibleRows((*able[start : start + page], *controls), tuple(left), start, len(able), out)

@@ -9,11 +9,10 @@ from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, decided, doubt_marks, is_better, row_marks, status_badge, value_line
-from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, note, sorter, spent_cell
+from leaderboard.elements.marks import MEAN, SOURCES, Axis, axes, decided, doubt_marks, is_better, row_marks, status_badge, value_line
+from leaderboard.elements.nodes import CONTROLS, Node, badge, button, divider, el, grid, note
 from leaderboard.elements.tables import Definitions, metric_head
-from leaderboard.elements.whiskers import MEAN, Axis, axes
-from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
+from leaderboard.matrix.rows import Order, VisibleRows, best_first, cost_of
 from results.boards.board import Board, Row
 from results.boards.health import health_text
 from results.boards.matrix import Cell, Column, Matrix
@@ -21,7 +20,7 @@ from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
 from results.boards.tables import could_have_shown, family_of_marks, geometric_notes, insufficient_data_notes
 from results.statistics.places import SIGNS, Standing
-from results.store.cost_queries import AS_STATED, Cost
+from results.store.cost_queries import AS_STATED, NOT_STATED, Cost
 from results.store.queries import OURS
 
 _COST_SCALES = {
@@ -29,14 +28,6 @@ _COST_SCALES = {
     "seconds": Scale(1000.0, 1, "ms / question", "ms"),
     "dollars": Scale(1000.0, 2, "US$ / 1,000 questions", "US$"),
 }
-
-
-def not_compared(shown: Shown) -> list[str]:
-    """Explain why methods are not compared with the chosen reference, one sentence per reason."""
-    reasons: dict[str, list[str]] = {}
-    for key, why in shown.board.without_reference().items():
-        reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
-    return [f"No method is compared with {shown.board.reference} on {' or on '.join(where)}: {why}." for why, where in reasons.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +195,11 @@ class _Layout:
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
         sources: Whether the origin of results is shown next to names.
-        live: Whether rows can be pinned and hidden, and cells opened.
+        live: Whether rows can be hidden, and cells opened.
         papers: Whether the closest published figure is in its cell.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
     """
 
-    pins: Sequence[str]
     milliseconds: bool
     costs: Collection[str]
     sources: bool
@@ -218,14 +208,13 @@ class _Layout:
     axes: Mapping[str, Axis]
 
 
-def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _Layout:
+def _layout(shown: Shown, *, live: bool, papers: bool) -> _Layout:
     board = shown.board
     spent = {name: [cost_of(board, row, name) for row in board.rows] for name in ("tokens", "seconds", "cost")}
     times = [value for value in spent["seconds"] if value is not None]
     left_out = [name for name in ("tokens", "cost") if not any(spent[name])]
     left_out += ["parameters"] if all(row.parameters is None for row in board.rows) else []
     return _Layout(
-        [row.key for row in rows.pinned],
         bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in left_out},
         any(tuple(row.origins) != (OURS,) or any(run.not_rescored for run in row.runs.values()) for row in board.rows),
@@ -235,19 +224,18 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
     )
 
 
-def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = True, papers: bool = False) -> Node:
-    """Draw the table.
+def draw_matrix(shown: Shown, rows: Sequence[System], order: Order, *, live: bool = True, papers: bool = False) -> Node:
+    """Draw the table of these rows, of which controls are the last.
 
     Args:
-        live: Whether the table is interactive (rows can be pinned and hidden, cells opened), which needs a server.
+        live: Whether the table is interactive (rows can be hidden, cells opened), which needs a server.
         papers: Whether cells show the closest published figure.
     """
-    layout = _layout(shown, rows, live=live, papers=papers)
+    layout = _layout(shown, live=live, papers=papers)
     heads = _heads(shown, order, layout)
-    body = [_line(shown, row, layout) for row in (*rows.pinned, *rows.rows)]
-    if rows.controls:
-        body.append(divider(CONTROLS, len(heads)))
-        body += [_line(shown, row, layout) for row in rows.controls]
+    body = [_line(shown, row, layout) for row in rows]
+    if controls := sum(row.control for row in rows):
+        body.insert(len(rows) - controls, divider(CONTROLS, len(heads)))
     caption = "Methods against benchmarks: value, 95 % interval, and rank"
     if shown.of is not None:
         of = shown.of.board
@@ -267,26 +255,25 @@ def compared_with(board: Matrix) -> str:
     return f"differences from {board.reference}{some}"
 
 
-def legend_lines(shown: Shown) -> list[str]:
-    """Return up to three lines that explain numbers and symbols."""
+def legend(shown: Shown) -> Node:
+    """Build the legend of numbers and symbols, up to three lines; for one benchmark also what is unusual about its metrics and runs."""
     board = shown.board
-    interval = "value ± half its 95 % interval, or [low, high] if its sides differ"
-    lines = [f"{interval}; rank (rank interval from tests of all pairs); {SIGNS}"]
+    interval = "Value ± half its 95 % interval, or [low, high] if its sides differ"
+    lines = [f"{interval}; rank (rank interval from tests of all pairs); {SIGNS}."]
+    titles = {column.key: ", ".join(filter(None, shown.names[column.key])) for column in board.columns}
     if board.reference is not None:
-        reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
+        reasons: dict[str, list[str]] = {}
+        for key, why in board.without_reference().items():
+            reasons.setdefault(why, []).append(titles[key])
         column = "benchmark" if shown.of is None else "metric"
-        tested = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected within the {column}, 5 %)"
-        lines.append(f"{tested}; {reasons}" if reasons else tested)
+        parts = [f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected within the {column}, 5 %)"]
+        parts += [f"no method is compared with {board.reference} on {' or on '.join(where)}: {why}" for why, where in reasons.items()]
+        lines.append(f"{'; '.join(parts)}.")
     # Two columns may share a title, such as two versions of a dataset.
-    counted = {", ".join(filter(None, shown.names[key])): sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
+    counted = {titles[key]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
     few = dict.fromkeys(counted.values())
     counts = next(iter(few)) if len(few) == 1 else "; ".join(f"{name}: {count}" for name, count in counted.items())
-    return [*lines, f"(in parentheses): not comparable, and neither ranked nor tested; {counts}"]
-
-
-def legend(shown: Shown) -> Node:
-    """Build the legend of numbers and symbols; for one benchmark also what is unusual about its metrics and runs."""
-    lines = [f"{line[0].upper()}{line[1:]}." for line in legend_lines(shown)]
+    lines.append(f"(in parentheses): not comparable, and neither ranked nor tested; {counts}.")
     return el("div", *map(note, lines if shown.of is None else [*lines, *_notes(shown.of)]))
 
 
@@ -348,11 +335,24 @@ def _metric(shown: Shown, column: Column, order: Order, layout: _Layout, of: Ben
 
 
 def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str, more: Sequence[Node] = ()) -> Node:
-    return sorter(column, name, unit, tip, order, cls, descending=best_first(board, column), more=more, first=None)
+    """Draw a column head with a button that sorts by the column, best first, or reverses the order if the table is sorted by it."""
+    active = order.column == column
+    arrow = el("span", "↓" if order.descending else "↑", cls="arrow") if active else None
+    descending = (not order.descending) if active else best_first(board, column)
+    action = {"sort": column, "order": "desc" if descending else "asc", "first": None}
+    return el(
+        "th",
+        el("button", el("span", name, cls="name"), arrow, tip=tip, key=f"sort-{column}", action=action),
+        el("span", unit, cls="unit") if unit else None,
+        *more,
+        scope="col",
+        sort=("descending" if order.descending else "ascending") if active else "none",
+        cls=cls,
+    )
 
 
 def _line(shown: Shown, row: System, layout: _Layout) -> Node:
-    key = row.key, row.key in layout.pins, layout.live, layout.papers
+    key = row.key, layout.live, layout.papers
     if key not in shown.drawn:
         shown.drawn[key] = _draw_line(shown, row, layout)
     return shown.drawn[key]
@@ -371,19 +371,27 @@ def _draw_line(shown: Shown, row: System, layout: _Layout) -> Node:
     built = details.indexing if details is not None and details.indexing is not None and details.indexing.tokens else None
     index = [] if built is None else [f"building the index, once: {built.in_words()}"]
     costs = {
-        "tokens": spent_cell(
+        "tokens": _spent(
             formats.count(cost_of(board, row, "tokens")),
             source,
             "; ".join([*_parts(cost), *index]),
             "" if built is None else f"+ {built.tokens:,} for the index",
         ),
-        "seconds": spent_cell(time(cost_of(board, row, "seconds")), source, "" if details is None else formats.percentiles(cost, time)),
-        "cost": spent_cell(formats.dollars(cost_of(board, row, "cost")), source),
+        "seconds": _spent(time(cost_of(board, row, "seconds")), source, "" if details is None else formats.percentiles(cost, time)),
+        "cost": _spent(formats.dollars(cost_of(board, row, "cost")), source),
         "parameters": el("td", formats.parameters(row.parameters), el("span", weights, cls="interval") if weights else None, cls="number"),
     }
     cells += [cell for column, cell in costs.items() if column in layout.costs]
     labels = doubts if details is None else [*doubts, *_failures(details)]
     return el("tr", _name(board, row, layout, labels), *cells, cls="control" if row.control else "")
+
+
+def _spent(shown: str, source: str, parts: str = "", below: str = "") -> Node:
+    """Make the cell of a cost; `source`: who reported it; empty if it was measured here."""
+    if shown == formats.NOTHING:
+        return el("td", shown, cls="number", tip=NOT_STATED if source else "")
+    small = el("span", below, cls="interval") if below else None
+    return el("td", shown, small, cls="number", tip=", ".join(filter(None, (parts, source))))
 
 
 def _doubts(row: Row) -> list[Node]:
@@ -412,7 +420,6 @@ def _parts(cost: Cost | None) -> list[str]:
 
 
 def _name(board: Matrix, row: System, layout: _Layout, labels: Sequence[Node]) -> Node:
-    pinned = row.key in layout.pins
     named = row.name == board.reference and not row.control
     marks = row_marks(row.runs.values(), reference=named)
     small, ours = aside(row), tuple(row.origins) == (OURS,)
@@ -421,14 +428,7 @@ def _name(board: Matrix, row: System, layout: _Layout, labels: Sequence[Node]) -
         el("span", _opener(row) if layout.live else el("span", row.name, cls="method", title=row.name), *marks, *labels, cls="top"),
         el("span", SOURCES[OURS][0], cls="aside", tip=SOURCES[OURS][2]) if layout.sources and ours else None,
         el("span", small, cls="aside") if small else None,
-        el(
-            "span",
-            button("unpin" if pinned else "pin", f"pin-{row.key}", {"pin": row.key}, pressed=pinned, label=f"Keep {row.name} on top"),
-            None if pinned else button("hide", f"hide-{row.key}", {"hide": row.key}, label=f"Hide {row.name}"),
-            cls="acts",
-        )
-        if layout.live
-        else None,
+        el("span", button("hide", f"hide-{row.key}", {"hide": row.key}, label=f"Hide {row.name}"), cls="acts") if layout.live else None,
         scope="row",
         cls="stick",
     )
@@ -499,7 +499,7 @@ def why_no_mean(board: Matrix, row: System) -> str:
 
 def pager(rows: VisibleRows, page: int) -> Node | None:
     """Build the controls for paging; None if all rows are visible."""
-    last = rows.first + len(rows.rows)
+    last = min(rows.first + page, rows.total)
     parts: list[Node] = []
     if rows.total > page:
         parts.append(el("span", f"Rows {rows.first + 1:,}–{last:,} of {rows.total:,}", cls="fact"))
@@ -508,7 +508,7 @@ def pager(rows: VisibleRows, page: int) -> Node | None:
             "next": last if last < rows.total else None,
         }
         parts += [button(name, f"rows-{name}", {"first": str(at) if at else None}) for name, at in turns.items() if at is not None]
-    if rows.hidden_keys:
-        parts.append(el("span", f"{len(rows.hidden_keys):,} hidden", cls="fact"))
+    if rows.hidden:
+        parts.append(el("span", f"{len(rows.hidden):,} hidden", cls="fact"))
         parts.append(button("show them", "unhide", {"hide": None}))
     return el("p", *parts, cls="facts") if parts else None

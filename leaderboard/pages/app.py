@@ -47,7 +47,7 @@ def _empty() -> set[str]:
     try:
         # Visitors can read the status of submissions.
         takes = takes or read.has_submissions(at)
-        full = {"submit": takes, "style": read.styled(at), "judge": bool(read.judges(at))}
+        full = {"submit": takes, "style": bool(read.styled_experiments(at)), "judge": bool(read.judges(at))}
     except UserError:
         # The page itself reports errors of the store.
         full = {"submit": takes, "style": False, "judge": False}

@@ -10,24 +10,35 @@ from functools import partial
 import streamlit as st
 
 from leaderboard import read, read_boards, state, widgets
-from leaderboard.drawing import draw, offer, permalink, show, tell, together
-from leaderboard.elements import formats
+from leaderboard.drawing import offer, permalink, show_all, tell
+from leaderboard.elements import formats, nodes
 from leaderboard.elements.formats import MAIN, board_key
-from leaderboard.elements.nodes import Node, Order, button, el, line_of_facts, note, section
-from leaderboard.elements.pictures import svg_file
+from leaderboard.elements.nodes import Node, button, el, line_of_facts, note, section
 from leaderboard.matrix import exports, rows
 from leaderboard.matrix.benchmark import intervals
-from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
-from leaderboard.matrix.rows import ALL_SETTINGS, ANY, OWN, PAGE, SIZE_NAMES, WEIGHT_NAMES, Choices, Filters, VisibleRows, visible_rows
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    ANY,
+    OWN,
+    PAGE,
+    SIZE_NAMES,
+    WEIGHT_NAMES,
+    Choices,
+    Filters,
+    Order,
+    VisibleRows,
+    visible_rows,
+)
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager
 from leaderboard.pages import page
 from leaderboard.read import Source
 from leaderboard.views import verdict
-from leaderboard.widgets import NO_REFERENCE, OF_ROWS, Chosen, as_page, bar, choose, several
+from leaderboard.widgets import OF_ROWS, Chosen, as_page, bar, choose, several
 from results.boards.matrix import Matrix
 from results.boards.systems import COST
 from results.boards.tables import render as render_boards
+from results.formats.table_files import wide_latex
 
 # Parameters that change only what is below the choice of the benchmark.
 BELOW = ("columns", "metric", "reference", "papers", "find", *OF_ROWS)
@@ -50,7 +61,7 @@ def render(at: Source) -> None:
         _matrix(at)
     elif (chosen := choose(at)) is not None:
         state.fragment(BELOW, lambda: read.source() != chosen.at, lambda: _below(chosen))
-        widgets.refresh_while_running(chosen.at, chosen.experiment, chosen.runs)
+        widgets.show_running(chosen.at, chosen.experiment, chosen.runs)
 
 
 def _view(at: Source) -> str:
@@ -70,35 +81,24 @@ def _view(at: Source) -> str:
 def _below(chosen: Chosen) -> None:
     """Draw what depends on metrics, reference and order: the table and the chart."""
     focus_column, family_column, reference_column, find_column = bar("shown", 4)
-    with family_column:
-        names = list(chosen.families)
-        family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")
-    with focus_column:
-        focus = state.select("Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("sort", "order"))
-    with reference_column:
-        able = list(dict.fromkeys(run.method for run in chosen.runs if run.kind != "control"))
-        base = widgets.choose_reference(able, read.reference_of(chosen.at, chosen.experiment, able) or NO_REFERENCE)
-    with find_column:
-        words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
-        papers = widgets.choose_papers()
-    metrics = chosen.families[family]
-    columns = (focus, *(metric for metric in metrics if metric != focus))
+    label = "{} metrics".format
+    family = state.select("Columns", "columns", list(chosen.families), MAIN, show=label, within=family_column)
+    first = chosen.families[MAIN][0]
+    focus = state.select("Ranked by", "metric", chosen.metrics, first, show=chosen.label, resets=("sort", "order"), within=focus_column)
+    able = list(dict.fromkeys(run.method for run in chosen.runs if run.kind != "control"))
+    base = widgets.choose_reference(chosen.at, chosen.experiment, able, reference_column)
+    words = state.search("Find", "find", placeholder="method or reader", resets=("first",), within=find_column)
+    papers = widgets.choose_papers(find_column)
+    columns = (focus, *(metric for metric in chosen.families[family] if metric != focus))
     main = tuple(chosen.families[MAIN])
     board, shown, headline = read_boards.benchmark_of(chosen.at, chosen.experiment, chosen.group, base, columns, main)
-    part, whole, order = chosen_rows(shown.board, words)
-    drawing = intervals(board, focus, (*whole.pinned, *whole.rows, *whole.controls), chosen.definitions)
-    with together("content"):
-        if headline is not None:
-            show(verdict.one_line(headline), "verdict")
-        show(summary(shown), "summary")
-        show_table(shown, part, order, papers=papers)
-        show(section(f"{chosen.label(focus)} with 95 % intervals"), "chart-title")
-        draw(drawing, "chart")
+    part, order = chosen_rows(shown.board, words)
+    line = None if headline is None else verdict.one_line(headline)
+    chart = section(f"{chosen.label(focus)} with 95 % intervals", intervals(board, focus, part.matching, chosen.definitions))
+    _show_table(shown, part, order, papers=papers, verdict=line, below={"chart": chart})
     texts: dict[str, Callable[[], str]] = {
         ending: partial(render_boards, [board], form) for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))
     }
-    if drawing is not None:
-        texts["svg"] = partial(svg_file, drawing)
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     with right:
         offer("ragmeter-benchmark", texts)
@@ -111,11 +111,9 @@ def _below(chosen: Chosen) -> None:
 def _matrix(at: Source) -> None:
     """Draw the start page: the overview matrix of methods against benchmarks."""
     first = bar("shown", [3, 3, 2, 3])
-    with first[0]:
-        experiment = widgets.experiment_box(at)
-    with first[1]:
-        settings = {name: "All settings" if name == ALL_SETTINGS else name for name in read_boards.settings(at, experiment)}
-        setting = state.select("Setting", "setting", settings, resets=("datasets", *_SORTED))
+    experiment = widgets.experiment_box(at, first[0])
+    settings = {name: "All settings" if name == ALL_SETTINGS else name for name in read_boards.settings(at, experiment)}
+    setting = state.select("Setting", "setting", settings, resets=("datasets", *_SORTED), within=first[1])
     known, definitions = read_boards.setting_of(at, experiment, setting), read.definitions(at)
     if not known.metrics:
         tell(
@@ -124,30 +122,25 @@ def _matrix(at: Source) -> None:
             ("ragmeter list runs", "ragmeter run --resume"),
         )
         return
-    with first[3]:
-        metrics = widgets.shown_metrics(known.own, known.metrics)
-    with first[2]:
-        known_families = rows.known_families(metrics, definitions)
-        families = {name: f"{name} metrics" if name != COST else "cost per question" for name in known_families}
-        family = state.select("Metrics", "family", families, resets=("measure", *_SORTED))
-    with first[3]:
-        options = rows.metrics_in(family, metrics, definitions)
-        own = {} if family == COST else {OWN: "each dataset's own"}
-        labels = {item: item if family == COST else formats.metric_label(item, options) for item in options}
-        measure = state.select("Metric", "measure", own | labels, resets=_SORTED)
+    metrics = widgets.shown_metrics(known.own, known.metrics, first[3])
+    families = rows.matrix_families(metrics, definitions)
+    titles = {name: f"{name} metrics" if name != COST else "cost per question" for name in families}
+    family = state.select("Metrics", "family", titles, resets=("measure", *_SORTED), within=first[2])
+    options = families[family]
+    own = {} if family == COST else {OWN: "each dataset's own"}
+    labels = {item: item if family == COST else formats.metric_label(item, options) for item in options}
+    measure = state.select("Metric", "measure", own | labels, resets=_SORTED, within=first[3])
     state.fragment(BELOW_MATRIX, lambda: read.source() != at, lambda: _below_matrix(at, (experiment, setting, family, measure)))
-    widgets.refresh_while_running(at, experiment, known.running)
+    widgets.show_running(at, experiment, known.running)
 
 
 def _below_matrix(at: Source, scope: read_boards.Scope) -> None:
     """Draw reference, search, filters, exports, and the table."""
-    experiment, setting, *_ = scope
+    experiment, setting, family, _ = scope
     compared, result = bar("compared", [4, 4, 2, 2], align="bottom"), read_boards.entrants(at, scope)
     able = [row.name for row in result.rows if not row.control]
-    with compared[0]:
-        reference = widgets.choose_reference(able, read.reference_of(at, experiment, able) or NO_REFERENCE)
-    with compared[1]:
-        words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
+    reference = widgets.choose_reference(at, experiment, able, compared[0])
+    words = state.search("Find", "find", placeholder="method or reader", resets=("first",), within=compared[1])
     passing = filters_of_url(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in read_boards.setting_of(at, experiment, setting).names.items()}
     datasets = [key for key in labels if key in _known("datasets", labels)] or list(labels)
@@ -155,68 +148,81 @@ def _below_matrix(at: Source, scope: read_boards.Scope) -> None:
         papers = draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
     shown, verdicts = read_boards.matrix_of(at, scope, tuple(datasets), passing, reference)
     board = shown.board
-    part, whole, order = chosen_rows(board, words)
-    settings = dict.fromkeys(column.first.setting for column in board.columns)
-    export = Export(shown, whole, order, f"{experiment or 'All runs'}, setting {', '.join(settings)}", papers)
+    part, order = chosen_rows(board, words)
+    texts = {"csv": lambda: exports.csv(shown, part.matching)}
+    if experiment is not None and family != COST:
+        boards = partial(read_boards.exported, at, experiment, board.columns)
+        texts["md"] = lambda: render_boards(boards(), "markdown")
+        texts["tex"] = lambda: wide_latex(boards(), read.definitions(at), experiment)
     with compared[3]:
-        offer(
-            "ragmeter-board",
-            {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},
-        )
-    with together("content"):
-        if (line := verdict.first_line(verdicts)) is not None:
-            show(line, "verdict")
-        show(summary(shown, len(result.rows) - len(board.rows)), "summary")
-        if passing.active and all(row.control for row in board.rows):
-            text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
-            clear = button("clear the filters", "clear", dict.fromkeys(FILTERS))
-            show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))
-        elif not board.cells:
-            tell("No result of this kind", "None of these benchmarks was scored on the chosen metrics. Choose others above.")
-        else:
-            show_table(shown, part, order, papers=papers)
-            if (below := overall(shown)) is not None:
-                show(below, "overall")
+        offer("ragmeter-board", texts)
+    message = None
+    if passing.active and all(row.control for row in board.rows):
+        text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
+        clear = button("clear the filters", "clear", dict.fromkeys(FILTERS))
+        message = el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message")
+    elif not board.cells:
+        message = nodes.message("No result of this kind", "None of these benchmarks was scored on the chosen metrics. Choose others above.")
+    _show_table(
+        shown,
+        part,
+        order,
+        papers=papers,
+        verdict=verdict.first_line(verdicts),
+        message=message,
+        left_out=len(result.rows) - len(board.rows),
+        below={"overall": overall(shown)},
+    )
 
 
-def chosen_rows(board: Matrix, words: str) -> tuple[VisibleRows, VisibleRows, Order]:
-    """Return the rows of this page of the table, all that match, and their order, as the URL says."""
+def chosen_rows(board: Matrix, words: str) -> tuple[VisibleRows, Order]:
+    """Return the rows of this page of the table and their order, as the URL says."""
     column = state.pick("sort", rows.sort_columns(board), rows.default_order(board).column)
     first = "desc" if rows.best_first(board, column) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
     # Unknown keys of rows are ignored.
-    pinned, hidden = ([key for key in state.settle(name, state.read(name)).split(",") if key] for name in ("pin", "hide"))
+    hidden = state.settle("hide", state.read("hide")).split(",")
     state.settle("first", state.read("first"))
-    part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
-    return part, visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1), order
+    return visible_rows(board, order, hidden, words, state.number("first")), order
 
 
-def show_table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> None:
-    """Draw a page of the table with what turns its pages and explains it."""
-    if part.pinned or part.rows or part.controls:
-        key = "matrix" if shown.of is None else "board"
-        show(draw_matrix(shown, part, order, papers=papers), key, _act(shown.board, part))
-    else:
-        text = f"{len(shown.board.rows):,} methods match the filters, but none with these words in its name is shown."
-        tell("No method matches", text)
-    turning = pager(part, PAGE)
-    if turning is not None:
-        show(turning, "pager", state.act(ACTS))
-    if papers and not shown.published:
-        show(note("The stored papers report none of these metrics for these methods."), "no-papers")
-    show(legend(shown), "legend")
+def _show_table(
+    shown: Shown,
+    part: VisibleRows,
+    order: Order,
+    *,
+    papers: bool,
+    verdict: Node | None,
+    below: Mapping[str, Node | None],
+    message: Node | None = None,
+    left_out: int = 0,
+) -> None:
+    """Draw a page of the table, or a message instead, with the verdict, what turns its pages, and what explains it."""
+    first = {"verdict": verdict, "summary": summary(shown, left_out)}
+    if message is not None:
+        show_all("content", {**first, "message": message}, {"message": state.act(ACTS)})
+        return
+    name = "matrix" if shown.of is None else "board"
+    text = f"{len(shown.board.rows):,} methods match the filters, but none with these words in its name is shown."
+    unknown = papers and not shown.published
+    parts = {
+        name: draw_matrix(shown, part.rows, order, papers=papers) if part.rows else None,
+        "message": None if part.rows else nodes.message("No method matches", text),
+        "pager": pager(part, PAGE),
+        "no-papers": note("The stored papers report none of these metrics for these methods.") if unknown else None,
+        "legend": legend(shown),
+    }
+    show_all("content", {**first, **parts, **below}, {name: _act(shown.board, part), "pager": state.act(ACTS)})
 
 
 def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]], None]:
-    """Return what a click in the table does; its rows know neither the other pinned and hidden rows nor a run's metric."""
-    act, pinned = state.act(ACTS, {"method": page("method"), "runs": page("question")}), [row.key for row in part.pinned]
+    """Return what a click in the table does; its rows know neither the other hidden rows nor a run's metric."""
+    act = state.act(ACTS, {"method": page("method"), "runs": page("question")})
 
     def clicked(action: Mapping[str, str | None]) -> None:
         changes = dict(action)
-        if key := action.get("pin"):
-            changes["pin"] = ",".join([*(name for name in pinned if name != key), *([key] if key not in pinned else [])])
         if key := action.get("hide"):
-            changes["hide"] = ",".join([*part.hidden_keys, key])
+            changes["hide"] = ",".join([*part.hidden, key])
         run = action.get("runs")
         if run and "metric" not in action:
             columns = {column.key: column.metric for column in board.columns}

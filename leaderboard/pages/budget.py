@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from leaderboard import read, read_boards, state
-from leaderboard.drawing import draw, permalink, show, tell
+from leaderboard.drawing import permalink, show, tell
 from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
 from leaderboard.elements.nodes import button, el, message, section
 from leaderboard.elements.nodes import note as small
@@ -34,11 +34,9 @@ def render(at: Source) -> None:
 def _below(chosen: Chosen) -> None:
     """Draw what depends on the metric and on the axes."""
     left, right = bar("axes", 2)
-    with left:
-        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
+    metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, within=left)
     board = read_boards.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,), checked=False)
-    with right:
-        axis = cast(Axis, state.select("Cost", "cost", cast(dict[str, str], budget.AXES), informative_axis(board)))
+    axis = cast(Axis, state.select("Cost", "cost", cast(dict[str, str], budget.AXES), informative_axis(board), within=right))
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
     permalink()
@@ -52,13 +50,12 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     if not rows:
         tell("No run has a value", "Choose another metric.")
         return
-    show(section("What quality costs", budget.pareto_table(rows, axis, metric, scale)), "pareto")
-    draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     note = (
         "On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on the front: "
         "the 95 % intervals leave it open. Unfinished runs and controls are never on the front; controls are only in the table."
     )
-    show(small(note), "pareto-note")
+    table, chart = budget.pareto_table(rows, axis, metric, scale), budget.pareto_chart(rows, axis, metric, scale)
+    show(section("What quality costs", table, chart, small(note)), "pareto")
 
 
 def _curves(chosen: Chosen, board: Board, metric: str) -> None:
@@ -81,5 +78,6 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     able = {name: text for name, text in axes.items() if any(getattr(point, name) > 0 for curve in curves for point in curve.points)}
     axis = state.select("Over", "over", able)
     scale = scale_of(metric, chosen.definitions)
-    draw(budget.curve_chart(curves, axis, metric, scale), "compression-chart", "ragmeter-compression")
-    show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")
+    chart = budget.curve_chart(curves, axis, metric, scale)
+    table = budget.curve_table(curves, metric, scale, full.run.method if full else None)
+    show(el("div", chart, table, cls="stack"), "compression")

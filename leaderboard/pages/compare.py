@@ -10,10 +10,10 @@ from functools import partial
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.drawing import draw, permalink, show, tell
+from leaderboard.drawing import permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.marks import doubt_marks, row_marks, status_badge
+from leaderboard.elements.marks import run_marks
 from leaderboard.elements.nodes import Node, aside, button, el, line_of_facts, named, note, section
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, tested_cell, value_cell
@@ -65,10 +65,8 @@ def render(at: Source) -> None:
         "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
         "shown, 5 %). ? insufficient data, for the reason below the interval."
     )
-    parts = (pairs(result, shown, higher_is_better=better), note(text if better else f"{text} For this metric, lower is better."))
-    show(section("Paired differences", *parts), "pairs")
-    for line in result.read:
-        show(note(line), f"read-{line}")
+    lines = (text if better else f"{text} For this metric, lower is better.", *result.read)
+    show(section("Paired differences", pairs(result, shown, higher_is_better=better), *map(note, lines)), "pairs")
     _scatter(result, shown)
     kinds = ((result.by_type, "Question type"), (result.by_evidence, "Gold passages"))
     if tables := [slices(result, part, what, shown, zeros=shares) for part, what in kinds if part]:
@@ -94,10 +92,10 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     chosen_runs = [run for run in state.read("runs").split(",") if run in able]
     usual = list(dict.fromkeys([*chosen_runs, *finished]))[: LEAST if chosen_runs else AT_FIRST]
     left, right = bar("runs", [2, 1])
-    with left:
-        names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from"))
-    with right:
-        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("from",))
+    resets = "x", "y", "from"
+    names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=labels.__getitem__, resets=resets, within=left)
+    first = chosen.families[MAIN][0]
+    metric = state.select("Metric", "metric", chosen.metrics, first, show=chosen.label, resets=("from",), within=right)
     return [able[name] for name in names], metric
 
 
@@ -105,10 +103,8 @@ def _scatter(result: Comparison, shown: Scale) -> None:
     show(section("Question by question"), "scatter-title")
     called = run_labels(result.runs)
     left, right = st.columns(2)
-    with left:
-        x = state.select("Along", "x", called)
-    with right:
-        y = state.select("Against", "y", {run: name for run, name in called.items() if run != x})
+    x = state.select("Along", "x", called, within=left)
+    y = state.select("Against", "y", {run: name for run, name in called.items() if run != x}, within=right)
     positions = list(called)
     picture, sides = scatter(result, positions.index(x), positions.index(y), shown)
     if not sides:
@@ -120,8 +116,7 @@ def _scatter(result: Comparison, shown: Scale) -> None:
         f"▼ {sides['below']:,} below it, where {called[x]} scores more",
         "area: number of questions",
     )
-    draw(picture, "scatter", "ragmeter-scatter")
-    show(line_of_facts(parts, "facts note"), "scatter-note")
+    show(el("div", picture, line_of_facts(parts, "facts note"), cls="stack"), "scatter")
 
 
 def _show_differences(result: Comparison, shown: Scale) -> None:
@@ -163,10 +158,7 @@ def names(result: Comparison) -> list[str]:
 def values(result: Comparison, shown: Scale) -> Node:
     """Build the table of each run's value with its interval."""
     columns: list[Column[tuple[RunRow, str, Estimate]]] = [
-        Column(
-            "Run",
-            lambda row: named(row[1], *row_marks([row[0]], reference=False), *doubt_marks(row[0], ()), status_badge(row[0], progress=True)),
-        ),
+        Column("Run", lambda row: named(row[1], *run_marks(row[0], progress=True))),
         NumberColumn("Value", lambda row: value_cell(row[2], shown), f"{shown.unit}, 95 % interval"),
         NumberColumn(
             "Questions", lambda row: Cell(f"{row[2].n:,}", f"{row[2].unscorable:,} unscorable" if row[2].unscorable else ""), "scored"

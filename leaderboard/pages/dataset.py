@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.drawing import permalink, show, tell, together
+from leaderboard.drawing import permalink, show, show_all, tell
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, link, named, note, prose, section
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table
@@ -37,9 +37,8 @@ def render(at: Source) -> None:
     show(overview(results, chosen), "datasets", state.act(("dataset", "start")))
     dataset = results[keys.index(chosen)]
     left, right = st.columns([1, 1], gap="medium")
-    with left, together("about"):
-        show(card(dataset), "card")
-        show(contamination(dataset), "contamination")
+    with left:
+        show_all("about", {"card": card(dataset), "contamination": contamination(dataset)})
     start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)

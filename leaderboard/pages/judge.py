@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from leaderboard import read, state
-from leaderboard.drawing import draw, permalink, show, tell, together
+from leaderboard.drawing import permalink, show, show_all, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, badge, el, facts, flat, message, named, note, prose, section, show_value
@@ -40,8 +40,8 @@ def render(at: Source) -> None:
             ("ragmeter list judges", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
         )
         return
-    with bar("judge", 1)[0]:
-        judge = state.select("Judge", "judge", list(known), read.most_used_judge(at), resets=("board", "criterion"))
+    most = read.most_used_judge(at)
+    judge = state.select("Judge", "judge", list(known), most, resets=("board", "criterion"), within=bar("judge", 1)[0])
     result = read.judge_card(at, judge)
     if result.card["kind"] == "pair":
         _battles(at, judge)
@@ -84,24 +84,15 @@ def _battles(at: Source, judge: str) -> None:
     keys = {f"{board.dataset}~{board.setting}~{board.seed}~{number}": board for number, board in enumerate(boards)}
     labels = {key: f"{board.dataset} · {board.setting} · seed {board.seed}" for key, board in keys.items()}
     left, right = bar("board", [2, 1])
-    with left:
-        key = state.select("Benchmark · setting · seed", "board", labels, resets=("criterion",))
-    chosen = keys[key]
-    with right:
-        known = battles.criteria(chosen)
-        criterion = state.select("Criterion", "criterion", known) if known else None
+    chosen = keys[state.select("Benchmark · setting · seed", "board", labels, resets=("criterion",), within=left)]
+    known = battles.criteria(chosen)
+    criterion = state.select("Criterion", "criterion", known, within=right) if known else None
     if criterion is None:
         tell("Nothing can be judged here", "The questions of this benchmark lack the fields that the judge needs.")
         return
-    won = section(
-        f"Who beats whom, by {criterion}",
-        battles.rates(chosen, criterion),
-        battles.basis_note(chosen, criterion),
-        note(f"{chosen.questions:,} questions. {battles.MATRIX_NOTE}"),
-    )
-    with together("battles"):
-        show(_placed(chosen, [board for board in boards if board is not chosen], criterion), "controls")
-        show(won, "matrix")
+    placed = _placed(chosen, [board for board in boards if board is not chosen], criterion)
+    won = section(f"Who beats whom, by {criterion}", *battles.win_rates(chosen, criterion))
+    show_all("battles", {"controls": placed, "matrix": won})
     _strengths(chosen, criterion)
 
 
@@ -125,9 +116,7 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
         return
     show(section(title), "strengths-title")
     state.switch("Adjusted for length", "length", help="Strengths adjusted for the length of answers")
-    draw(battles.strength_chart(rows), "strength-chart", "ragmeter-strengths")
-    show(battles.strengths(board, rows), "strengths")
-    show(note(battles.STRENGTHS_NOTE), "strengths-note")
+    show(el("div", *battles.strengths(board, rows), cls="stack"), "strengths")
 
 
 def card(result: JudgeCard) -> Node:

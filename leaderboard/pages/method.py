@@ -14,10 +14,10 @@ import streamlit as st
 
 from leaderboard import read as source
 from leaderboard import state
-from leaderboard.drawing import draw, permalink, show, tell, together
+from leaderboard.drawing import permalink, show, show_all, tell
 from leaderboard.elements import formats, nodes
 from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families, scale_of
-from leaderboard.elements.marks import OUTCOMES, doubt_marks, row_marks, status_badge
+from leaderboard.elements.marks import OUTCOMES, run_marks
 from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, fold_facts, link, named, note, prose, section, show_value
 from leaderboard.elements.pictures import Picture, Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table, value_cell
@@ -60,8 +60,7 @@ def render(at: Source) -> None:
         return
     cards = source.method_cards(at)
     left, right = bar("method", [1, 2])
-    with left:
-        method = state.select("Method", "method", known, resets=("family", "figure"))
+    method = state.select("Method", "method", known, resets=("family", "figure"), within=left)
     runs = source.runs_of(at, method)
     own = [checkpoint for checkpoint in source.known_checkpoints(at) if checkpoint.method == method]
     if method not in cards and any(run.card for run in runs):
@@ -71,13 +70,11 @@ def render(at: Source) -> None:
     definitions = source.definitions(at)
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
     groups = families(metrics, definitions, ()) if metrics else {MAIN: []}
-    with right:
-        family = state.select("Metrics", "family", list(groups), MAIN, show=lambda name: f"{name} metrics")
+    family = state.select("Metrics", "family", list(groups), MAIN, show="{} metrics".format, within=right)
     every = {run.run: run for group in source.run_groups(at, None) for run in group}.values() if own else ()
     used = {item.sha256: [run for run in every if made_with(run, item.sha256)] for item in own}
     _show_timeline(at, runs, used)
-    with together("all-results"):
-        _show_results(at, runs, groups[family])
+    _show_results(at, runs, groups[family])
     if own:
         show(section("Checkpoints", checkpoints(own, used)), "checkpoints")
         _show_curves(own)
@@ -97,11 +94,13 @@ def _show_results(at: Source, runs: list[RunRow], metrics: list[str]) -> None:
         "Brackets: 95 % interval. Cells with insufficient data have no interval and no mark; point at one for the reason. "
         "Rows are not comparable with each other: data, settings and components differ."
     )
-    show(section(title, results(result, metrics, source.definitions(at), contaminated), note(text)), "results")
-    if (spent := costs(result)) is not None:
-        show(section("Time and tokens per question", spent), "costs")
-    if (settings := options(runs)) is not None:
-        show(nodes.fold("Options of its runs, for all components", "", settings, key="options-fold"), "options")
+    spent, settings = costs(result), options(runs)
+    parts = {
+        "results": section(title, results(result, metrics, source.definitions(at), contaminated), note(text)),
+        "costs": spent and section("Time and tokens per question", spent),
+        "options": settings and nodes.fold("Options of its runs, for all components", "", settings, key="options-fold"),
+    }
+    show_all("all-results", parts)
 
 
 def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]) -> None:
@@ -114,20 +113,18 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
     definitions = source.definitions(at)
     show(section("Over time"), "timeline-title")
     left, right = st.columns(2)
-    with left:
-        name = state.select("Timeline of", "line", list(lines))
+    name = state.select("Timeline of", "line", list(lines), within=left)
     points = lines[name]
     decided = [item.metric for point in points for item in point.decided if item.metric in metrics]
-    with right:
-        first = decided[0] if decided else families(metrics, definitions, ())[MAIN][0]
-        metric = state.select("Measured by", "over", metrics, first, show=lambda item: formats.metric_label(item, metrics))
+    first, label = decided[0] if decided else families(metrics, definitions, ())[MAIN][0], partial(formats.metric_label, among=metrics)
+    metric = state.select("Measured by", "over", metrics, first, show=label, within=right)
     values = {result.run.run: result.values for result in source.results_of(at, [point.run for point in points], [metric])}
     shown = chart_points(points, values, metric, definitions, name)
-    if len(shown) > 1:
-        axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
-        label = "The metric over the method's runs and revisions; its values are in the table"
-        draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
-    show(timeline_table(points, values, metric, definitions), "timeline", state.act((), {"runs": page("compare")}))
+    axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
+    about = "The metric over the method's runs and revisions; its values are in the table"
+    chart = plot(shown, "run, in the order in which they were started", axis, about) if len(shown) > 1 else None
+    listed = timeline_table(points, values, metric, definitions)
+    show(el("div", chart, listed, cls="stack"), "timeline", state.act((), {"runs": page("compare")}))
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
@@ -141,9 +138,8 @@ def _show_curves(own: list[Checkpoint]) -> None:
     first = next((name for name in _FIRST if name in names), names[0])
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
-    draw(curve_chart(curves, figure), "curve-chart", "ragmeter-training")
-    if len(own) > _CURVES:
-        show(note(f"Of the {_CURVES} newest of {len(own):,} checkpoints."), "curves-note")
+    left_out = note(f"Of the {_CURVES} newest of {len(own):,} checkpoints.") if len(own) > _CURVES else None
+    show(el("div", curve_chart(curves, figure), left_out, cls="stack"), "curve-chart")
 
 
 def submitted_cards(method: str, runs: Sequence[RunRow]) -> Node:
@@ -241,8 +237,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         return value_cell(row.values.get(metric), scale_of(metric, definitions))
 
     def name(row: Result) -> Node:
-        marks = [*row_marks([row.run], reference=False), *doubt_marks(row.run, contaminated.get(row.run.run, ()))]
-        return el("span", el("span", row.run.method), *marks, status_badge(row.run), aside(row.run.experiment))
+        return el("span", el("span", row.run.method), *run_marks(row.run, contaminated.get(row.run.run, ())), aside(row.run.experiment))
 
     def answered(row: Result) -> Cell:
         return Cell(f"{row.run.done:,} of {row.run.questions:,}", f"{row.run.failed:,} failed" if row.run.failed else "")

@@ -70,42 +70,36 @@ def render(at: Source) -> None:
 def _runs(chosen: Chosen) -> list[RunRow]:
     """Draw the choice of methods; the default is all of the board."""
     able = {run.run: run for run in chosen.runs}
-    with bar("runs", 1)[0]:
-        names = several("Methods", "runs", list(able), (), least=0, most=MOST, show=run_labels(chosen.runs).__getitem__)
+    label, within = run_labels(chosen.runs).__getitem__, bar("runs", 1)[0]
+    names = several("Methods", "runs", list(able), (), least=0, most=MOST, show=label, within=within)
     return [able[name] for name in names] or chosen.runs
 
 
 def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow]) -> tuple[list[int], str]:
     """Draw the filters; return the positions of matching questions, and the chosen metric."""
     first, second = bar("filter", 3), bar("kinds", 4)
-    with first[0]:
-        words = state.search("Search", "search", placeholder="words of the question or its answer")
-    with first[1]:
-        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
-    with first[2]:
-        _style(chosen)
-    with second[0]:
-        kind = _one_of("Type", "type", sorted({row.type for row in rows if row.type}))
-    with second[1]:
-        hops = _one_of("Gold passages", "hops", hops_of(rows))
-    with second[2]:
-        length = state.select("Length", "length", LENGTH_NAMES)
+    words = state.search("Search", "search", placeholder="words of the question or its answer", within=first[0])
+    metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, within=first[1])
+    _style(chosen, first[2])
+    kind = _one_of("Type", "type", sorted({row.type for row in rows if row.type}), second[0])
+    hops = _one_of("Gold passages", "hops", hops_of(rows), second[1])
+    length = state.select("Length", "length", LENGTH_NAMES, within=second[2])
     worst = worst_of(chosen.definitions.get(metric, {}))
-    with second[3]:
-        text = "At least one method has the worst score, for example after a failed answer"
-        failures = state.switch("Failures only", "failures", help=text)
-        differ = state.switch("Only where they differ", "differ", help="Methods differ in their score (controls not counted)")
+    text = "At least one method has the worst score, for example after a failed answer"
+    failures = state.switch("Failures only", "failures", help=text, within=second[3])
+    tip = "Methods differ in their score (controls not counted)"
+    differ = state.switch("Only where they differ", "differ", help=tip, within=second[3])
     columns = _scores(chosen, metric)
     judged = [run for run in runs if run.run in columns and (run.kind != "control" or not differ)]
     scores = np.stack([columns[run.run] for run in judged]) if judged else np.empty((0, len(rows)))
     return passing(rows, scores, worst, words=words, kind=kind, hops=hops, length=length, failures=failures, differ=differ), metric
 
 
-def _one_of(label: str, name: str, options: Sequence[str]) -> str:
-    return state.select(label, name, {ANY: "any"} | {value: value for value in options})
+def _one_of(label: str, name: str, options: Sequence[str], within: Any) -> str:
+    return state.select(label, name, {ANY: "any"} | {value: value for value in options}, within=within)
 
 
-def _style(chosen: Chosen) -> None:
+def _style(chosen: Chosen, within: Any) -> None:
     """Offer the same questions with evidence in another style, if the experiment has them."""
     first = chosen.runs[0]
     boards = [runs[0] for runs in read.run_groups(chosen.at, chosen.experiment)]
@@ -114,7 +108,7 @@ def _style(chosen: Chosen) -> None:
         return
     labels = {board_key(run): run.dataset for run in same_data}
     st.session_state["choose-style"] = board_key(first)
-    st.selectbox(
+    within.selectbox(
         "Style",
         list(labels),
         format_func=labels.__getitem__,

@@ -7,26 +7,23 @@ from collections.abc import Sequence
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.drawing import permalink, show, tell, together
+from leaderboard.drawing import permalink, show, show_all, tell
 from leaderboard.elements.formats import ALL_RUNS, board_key
 from leaderboard.elements.nodes import el, note, section
 from leaderboard.pages import page
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, show_running
-from results.errors import UserError
 from results.store import checkpoints, cost_queries, queries
-from results.store.queries import RunRow, running
+from results.store.queries import RunRow
 from results.store.store import shortened
 
 ANY = "any"
 NONE = "-"
 # Runs listed at a time.
 PAGE = 25
-# How often what continues is looked at.
-EVERY_S = 2.0
-# How often it is looked whether something has started.
-IDLE_S = 10.0
+# Seconds between two looks at running runs.
+EVERY_S = 5.0
 # Other runs offered for a comparison; the browser is sent all of their names with every change.
 NEAREST = 300
 
@@ -49,10 +46,7 @@ def render(at: Source) -> None:
             ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
         )
         return
-    show(section("Running now"), "live-title")
-    active = bool(running(store_of(at)))
-    # The store is polled less often while nothing runs.
-    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at, active)
+    show_running(at, None, None, EVERY_S)
     run = _list(at, every)
     if run is None:
         return
@@ -64,32 +58,14 @@ def render(at: Source) -> None:
     permalink()
 
 
-def _look(at: Source, active: bool) -> None:
-    try:
-        count = show_running(at.folder)
-    except UserError as error:
-        # A page that updates by itself needs no text that says it.
-        show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
-        return
-    if bool(count) != active or read.source() != at:
-        # The list below has changed, and it may be time to look more often, or seldom.
-        st.rerun(scope="app")
-    if not count:
-        show(note(f"Nothing is running. Runs that you start appear here within {IDLE_S:g} s."), "live-none")
-        return
-    show(note(f"Updates every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."), "live-note")
-
-
 def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     """Draw the filters and the list; return the chosen run, None if no run matches."""
     show(section("All runs"), "list-title")
     left, right = bar("filter", 2)
     names = {ALL_RUNS: "All runs in the store", **{row.name: row.name for row in read.experiments(at)}}
-    with left:
-        experiment = state.select("Experiment", "experiment", names, resets=("from", "run"))
-    with right:
-        states = {ANY: "any state", **{run.status: run.status for run in every}}
-        wanted = state.select("State", "state", states, resets=("from", "run"))
+    experiment = state.select("Experiment", "experiment", names, resets=("from", "run"), within=left)
+    states = {ANY: "any state", **{run.status: run.status for run in every}}
+    wanted = state.select("State", "state", states, resets=("from", "run"), within=right)
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
     results = [run for run in members if wanted in (ANY, run.status)]
     if not results:
@@ -130,16 +106,15 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
         return
     result = read.diff(at, run, others[second], questions=0)
     definitions = read.definitions(at)
-    with together("differences"):
-        show(note(f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)})."), "diff-who")
-        show(diff_view.settings(result.settings), "settings")
-        if result.unpaired:
-            show(note(f"The numbers are not paired: {result.unpaired}."), "unpaired")
-        for line in result.read:
-            show(note(line), f"read-{line}")
-        if result.numbers:
-            show(diff_view.numbers(result, definitions), "numbers")
-        show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
+    unpaired = [f"The numbers are not paired: {result.unpaired}."] if result.unpaired else []
+    parts = {
+        "diff-who": note(f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)})."),
+        "settings": diff_view.settings(result.settings),
+        "diff-notes": el("div", *map(note, (*unpaired, *result.read))),
+        "numbers": diff_view.numbers(result, definitions) if result.numbers else None,
+        "diff-command": el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")),
+    }
+    show_all("differences", parts)
     if board_key(run) == board_key(others[second]):
         shared = {"experiment": ALL_RUNS, "board": board_key(run), "runs": f"{run.run},{second}"}
         st.page_link(page("compare"), label="Compare them question by question", icon=":material/compare_arrows:", query_params=shared)

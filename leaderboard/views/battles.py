@@ -17,12 +17,12 @@ from results.judging import battles
 from results.judging.battles import BattleBoard, Pairing, Placed
 from results.statistics.bradley_terry import Strength
 
-MATRIX_NOTE = (
+_RATES_NOTE = (
     "A tie counts half, 50 is even; if both answers are disqualified, neither method gets a point. Brackets: 95 % interval of each "
     "pair. ▲ ▼ won significantly more or fewer questions than it lost (tests of all pairs in "
     "the table, Holm-corrected, 5 %)."
 )
-STRENGTHS_NOTE = (
+_STRENGTHS_NOTE = (
     "Rank: from one more than the number of significantly stronger methods to the number of methods that are not significantly weaker "
     "(tests of all pairs, Holm-corrected, 5 %). Equal ranges do not mean equal methods, and overlapping intervals say little about "
     "a pair. * Won or lost everything: the prior sets its distance, not the battles. Values with insufficient data have no interval; point "
@@ -37,12 +37,6 @@ _Placed = tuple[str, BattleBoard, Placed]
 """Name of a board, the board, and a control on it."""
 
 
-def basis_note(board: BattleBoard, criterion: str) -> Node:
-    """Explain whose preferences the stars of a table refer to: the judge's or people's."""
-    basis = board.basis(criterion)
-    return note(f"Marks{' hold' if basis.startswith('for ') else ':'} {basis}.")
-
-
 def criteria(board: BattleBoard) -> list[str]:
     """List the criteria by which answers were compared, in the judge's order."""
     return list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
@@ -55,10 +49,10 @@ def names(board: BattleBoard, criterion: str) -> list[str]:
     return list(dict.fromkeys([*ranked, *met]))
 
 
-def rates(board: BattleBoard, criterion: str) -> Node:
-    """Build the win rates: the share of questions that the row's method wins against the column's, a tie as half a win.
+def win_rates(board: BattleBoard, criterion: str) -> tuple[Node, Node, Node]:
+    """Build the win rates with their notes: the share of questions that the row's method wins against the column's.
 
-    If all methods were compared only with one, that one is the only column.
+    A tie counts half. If all methods were compared only with one, that one is the only column.
     """
     order = names(board, criterion)
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
@@ -70,7 +64,12 @@ def rates(board: BattleBoard, criterion: str) -> Node:
         *(NumberColumn(name, partial(_pairing, name, known), "control · × 100" if name in board.controls else "× 100") for name in rivals),
     ]
     rows = [name for name in order if rivals == order or name not in rivals]
-    return table(f"Win rates by {criterion}", "matrix-scroll", rows, columns, lambda name: "control" if name in board.controls else "")
+    basis = board.basis(criterion)  # the judge's or people's
+    return (
+        table(f"Win rates by {criterion}", "matrix-scroll", rows, columns, lambda name: "control" if name in board.controls else ""),
+        note(f"Marks{' hold' if basis.startswith('for ') else ':'} {basis}."),
+        note(f"{board.questions:,} questions. {_RATES_NOTE}"),
+    )
 
 
 def _named(board: BattleBoard, name: str) -> Node:
@@ -176,8 +175,8 @@ def _called(name: str, board: BattleBoard) -> str:
     return f"{name} (says nothing or the wrong thing)" if kind in WORTHLESS else name
 
 
-def strengths(board: BattleBoard, rows: Sequence[tuple[str, Strength]]) -> Node:
-    """Build the table of Bradley–Terry strengths, strongest first, with the range of ranks that the tests leave open."""
+def strengths(board: BattleBoard, rows: Sequence[tuple[str, Strength]]) -> tuple[Picture | None, Node, Node]:
+    """Build a chart, the table and the note of Bradley–Terry strengths, strongest first, with the ranks that the tests leave open."""
     points = "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met"
     ranks = (
         "From one more than the number of significantly stronger methods to the number of methods that are not significantly "
@@ -199,15 +198,15 @@ def strengths(board: BattleBoard, rows: Sequence[tuple[str, Strength]]) -> Node:
         NumberColumn("Battles", lambda row: row[1].battles, "scored"),
         NumberColumn("Questions", lambda row: row[1].logit.n),
     ]
-    return table("Bradley–Terry strengths", "strengths-scroll", rows, columns, lambda row: "control" if row[0] in board.controls else "")
+    listed = table("Bradley–Terry strengths", "strengths-scroll", rows, columns, lambda row: "control" if row[0] in board.controls else "")
+    return _strength_chart(rows), listed, note(_STRENGTHS_NOTE)
 
 
 def _bounds(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
 
 
-def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
-    """Draw a forest plot of Elo ratings with intervals, strongest on top; a dashed line at the mean."""
+def _strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
     lines = []
     for name, item in rows:
         value, low, high = item.elo

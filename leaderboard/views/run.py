@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -90,10 +90,8 @@ class Speed:
     quiet_s: float
 
 
-@dataclass(slots=True)
-class _Seen:
-    looks: deque[tuple[datetime, int]] = field(default_factory=deque)
-    changed_at: datetime | None = None
+_Changes = deque[tuple[datetime, int]]
+"""Times at which a run was seen to have answered more questions, with their number."""
 
 
 class Sightings:
@@ -101,39 +99,34 @@ class Sightings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Changes] = {}
 
     def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Speed]:
         """Record the progress of runs and return their speed, by run id; other runs are forgotten."""
         with self._lock:
-            self._seen = {run.run: self._seen.get(run.run, _Seen()) for run in runs}
+            self._seen = {run.run: self._seen.get(run.run, deque()) for run in runs}
             return {run.run: _pace(run, self._seen[run.run], now) for run in runs}
 
 
-def _pace(run: Running, seen: _Seen, now: datetime) -> Speed:
-    looks = seen.looks
-    if looks and run.done < looks[-1][1]:
+def _pace(run: Running, changes: _Changes, now: datetime) -> Speed:
+    if changes and run.done < changes[-1][1]:
         # Restarted, or failed questions are asked again: earlier figures belong to another execution.
-        looks.clear()
-    if not looks or run.done > looks[-1][1]:
-        seen.changed_at = now
-    looks.append((now, run.done))
-    while len(looks) > 2 and now - looks[1][0] > WINDOW:
-        looks.popleft()
-    rate = _rate(run, looks)
-    left = run.questions - run.done
-    quiet = (now - seen.changed_at).total_seconds() if seen.changed_at else 0.0
-    return Speed(rate, left / rate if rate else None, quiet)
+        changes.clear()
+    if not changes or run.done > changes[-1][1]:
+        changes.append((now, run.done))
+    while len(changes) > 1 and now - changes[1][0] > WINDOW:
+        changes.popleft()
+    rate = _rate(run, *changes[0], now)
+    return Speed(rate, (run.questions - run.done) / rate if rate else None, (now - changes[-1][0]).total_seconds())
 
 
-def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
-    (first, before), (last, done) = looks[0], looks[-1]
-    watched, answered = last - first, done - before
+def _rate(run: Running, since: datetime, before: int, now: datetime) -> float | None:
+    watched, answered = now - since, run.done - before
     if (answered >= _ENOUGH and watched >= _LEAST) or watched >= _LONG:
         return answered / watched.total_seconds() or None
-    spent = (last - run.resumed_at).total_seconds()
+    spent = (now - run.resumed_at).total_seconds()
     # For a resumed run, the number of questions that the present execution answered is unknown.
-    return done / spent if done and spent > 0 and not run.resumed else None
+    return run.done / spent if run.done and spent > 0 and not run.resumed else None
 
 
 QUIET_S = 60.0

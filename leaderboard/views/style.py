@@ -9,7 +9,7 @@ from functools import partial
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.marks import control_badge, is_better, significance
-from leaderboard.elements.nodes import Node, line_of_facts, named
+from leaderboard.elements.nodes import Node, line_of_facts, named, note, section
 from leaderboard.elements.pictures import Picture, Point, forest, plot, point_of
 from leaderboard.elements.tables import Cell, Column, NumberColumn, difference_cell, table, value_cell
 from results.boards.style import Curve, CurveTable, Gap, GapTable, MethodGaps
@@ -88,12 +88,13 @@ def gaps_note(result: GapTable) -> str:
     return text
 
 
-def average(result: GapTable) -> Node:
-    """Build the line of the mean style gap over all ranked methods, by style."""
-    scale = scale_of(result.scale)
-    return line_of_facts(
-        ["Mean style gap of the methods", *(f"{name} {scale.difference(value)}" for name, value in result.average.items())]
-    )
+def gap_section(result: GapTable, *, higher_is_better: bool) -> Node:
+    """Build the style gaps of one metric: their mean over all ranked methods by style, a forest plot, and the table."""
+    scale, seed = scale_of(result.scale), f" · seed {result.seed}" if result.seed else ""
+    means = ["Mean style gap of the methods", *(f"{name} {scale.difference(value)}" for name, value in result.average.items())]
+    title = f"Style gaps in {formats.metric_label(result.metric)} on {result.base} · {result.setting}{seed}"
+    table = gaps(result, higher_is_better=higher_is_better)
+    return section(title, line_of_facts(means), gap_chart(result), table, note(gaps_note(result)))
 
 
 def gap_chart(result: GapTable) -> Picture | None:
@@ -110,11 +111,12 @@ def gap_chart(result: GapTable) -> Picture | None:
     return forest([(row.method, [point(row, gap) for gap in row.gaps]) for row in result.rows], title, label, reference=0.0)
 
 
-def curve_chart(result: CurveTable, title: str) -> Picture | None:
-    """Draw a table of curves, one per method; None without points."""
+def curve_parts(result: CurveTable, title: str) -> tuple[Node, Picture | None, Node]:
+    """Build the curves of one metric: what they are about, a chart with one curve per method, and the table."""
     x = "Formal candidates, %" if result.over == "formal" else "Passages given to the reader, k"
     y = f"{formats.metric_name(result.metric)[0]}, {scale_of(result.scale).unit}"
-    return plot(curve_points(result), x, y, f"{title}, a curve for each method with 95 % intervals; the numbers are in the table")
+    chart = plot(curve_points(result), x, y, f"{title}, a curve for each method with 95 % intervals; the numbers are in the table")
+    return note(result.title), chart, curve_table(result)
 
 
 def curve_points(result: CurveTable) -> list[Point]:
@@ -125,7 +127,7 @@ def curve_points(result: CurveTable) -> list[Point]:
     ]
 
 
-def curve_table(result: CurveTable, key: str) -> Node:
+def curve_table(result: CurveTable) -> Node:
     """Build the table of curves, with the change from the first point to the last."""
     scale = scale_of(result.scale)
 
@@ -142,4 +144,4 @@ def curve_table(result: CurveTable, key: str) -> Node:
         *(NumberColumn(name, partial(value, x), f"{scale.unit} [95 %]") for x, name in names.items()),
         NumberColumn("Change", change, f"{scale.difference_unit} [95 %]", last),
     ]
-    return table(result.title, key, result.curves, columns)
+    return table(result.title, f"{result.title}-scroll", result.curves, columns)

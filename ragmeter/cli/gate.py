@@ -107,7 +107,7 @@ def gate(
     if summary is not None:
         _write(summary, summary_of(decided, baseline, candidate), "--summary", append=True)
     if comment is not None:
-        from leaderboard.links import question_address
+        from leaderboard.elements.formats import question_address
         from results.gate.comment import comment_of
 
         address = None if board is None else partial(question_address, board)

@@ -103,8 +103,8 @@ def table(
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
         if results:
             value["verdicts"] = [verdict.to_json() for verdict in known]
-        if name is not None and len(results) > 1 and (whole := still_matrix(store, name, name)) is not None:
-            value["overall"] = [plain(line.to_json()) for line in whole.shown.board.overall]
+        if name is not None and len(results) > 1 and (whole := still_matrix(store, name)) is not None:
+            value["overall"] = [plain(line.to_json()) for line in whole.board.overall]
         if with_published:
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
@@ -188,14 +188,14 @@ def _show_overall(store: Store, experiment: str) -> None:
     from leaderboard.matrix import overall
     from leaderboard.matrix.exports import still_matrix
 
-    whole = still_matrix(store, experiment, experiment)
-    if whole is None or not (heads := overall.heads(whole.shown)):
+    whole = still_matrix(store, experiment)
+    if whole is None or not (heads := overall.heads(whole)):
         return
-    metrics = list(dict.fromkeys(map(whole.shown.metric, whole.shown.board.columns)))
+    metrics = list(dict.fromkeys(map(whole.metric, whole.board.columns)))
     out.print(Text(f"over all benchmarks, each by {metrics[0] if len(metrics) == 1 else 'its own metric'}", style="bold"))
-    lines = [[Text(cell) for cell in row] for row in overall.rows(whole.shown)]
+    lines = [[Text(cell) for cell in row] for row in overall.rows(whole)]
     print_table(out, [Text(head) for head in heads], lines, keys=1, numbers=True)
-    for note in overall.notes(whole.shown):
+    for note in overall.notes(whole):
         out.print(Text(note, style="dim"))
 
 

@@ -35,10 +35,7 @@ def browser_of(monkeypatch: pytest.MonkeyPatch) -> Browser:
 
 
 def test_parts_shown_together_are_one_component(browser_of: Browser) -> None:
-    with drawing.together("content"):
-        drawing.show(el("p", "one"), "first")
-        drawing.show(el("p", "two"), "second")
-        assert browser_of.trees == {}
+    drawing.show_all("content", {"first": el("p", "one"), "absent": None, "second": el("p", "two")})
     parts = b'["div","part",[["p","",["one"]]],{"attributes":{"key":"first"}}],["div","part",[["p","",["two"]]],'
     assert browser_of.trees == {"content": b'["div","stack",[' + parts + b'{"attributes":{"key":"second"}}]]]'}
     drawing.show(el("p", "three"), "third")
@@ -47,22 +44,10 @@ def test_parts_shown_together_are_one_component(browser_of: Browser) -> None:
 
 def test_click_reaches_only_its_own_part_as_text(browser_of: Browser) -> None:
     seen: list[Any] = []
-    with drawing.together("content"):
-        drawing.show(el("p"), "first", lambda action: seen.append(("first", action)))
-        drawing.show(el("p"), "second", lambda action: seen.append(("second", action)))
-        drawing.show(el("p"), "still")
+    acts = {name: lambda action, name=name: seen.append((name, action)) for name in ("first", "second")}
+    drawing.show_all("content", dict.fromkeys(("first", "second", "still"), el("p")), acts)
     browser_of.click("content", "second", {"sort": 3, "order": None})
     browser_of.click("content", "still", {"sort": "x"})
     browser_of.click("content", "nosuch", {"sort": "x"})
     browser_of.click("content", "first", "no mapping")
     assert seen == [("second", {"sort": "3", "order": None})]
-
-
-def test_nothing_is_mounted_without_parts_or_after_an_error(browser_of: Browser) -> None:
-    with drawing.together("empty"):
-        pass
-    with pytest.raises(ValueError, match="pages have no element"), drawing.together("broken"):
-        drawing.show(el("script"), "lost")
-    assert browser_of.trees == {}
-    drawing.show(el("p"), "after")
-    assert list(browser_of.trees) == ["after"]

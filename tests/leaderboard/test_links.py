@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from leaderboard.links import question_address
+from leaderboard.elements.formats import question_address
 from results.store import answer_queries, queries, score_queries
 from results.store.store import Store
 

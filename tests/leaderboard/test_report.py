@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -20,10 +21,8 @@ from hypothesis import strategies as st
 
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import Order
 from leaderboard.matrix.benchmark import intervals, of_metrics
-from leaderboard.matrix.exports import whole_table
-from leaderboard.matrix.rows import ordered
+from leaderboard.matrix.rows import Order, ordered
 from leaderboard.report import as_json, page, report, sortable
 from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
@@ -138,7 +137,7 @@ def test_report_embeds_the_complete_board(html: str, filled: Path, synthetic: Mo
 def test_report_table_orders_equal_the_board(made_up: Board, filled: Path) -> None:
     definitions = score_queries.definitions(Store(filled))
     table = of_metrics(made_up, F1, definitions, ({}, {}), {})
-    result = sortable(whole_table(table, ""))
+    result = sortable(table)
     assert len(result["orders"]) == 2 * len({key.partition("|")[0] for key in result["orders"]})
     for key, order in result["orders"].items():
         column, _, direction = key.partition("|")
@@ -276,6 +275,12 @@ def test_browser_draws_and_sorts_the_report_without_running_stored_text(
     assert opened.locator("img, iframe, object").count() == 0
     assert opened.locator(".chart svg").count() >= 3
     assert responses == []
+    with opened.expect_download() as saved:
+        opened.locator(".files button", has_text="SVG").first.click()
+    drawn = list(ElementTree.fromstring(Path(saved.value.path()).read_text("utf-8")).iter())
+    assert {str(part.tag).rpartition("}")[2] for part in drawn} <= {*pictures.TAGS, "style"}
+    assert {name for part in drawn for name in part.attrib} <= {*pictures.ATTRIBUTES, "width", "height"}
+    assert any(str(part.text).startswith(synthetic.HOSTILE_NAME) for part in drawn), "text stays text"
     # Titles contain whole judge ids, which are one word.
     wide = opened.locator(".chart svg").first.get_attribute("viewBox")
     opened.set_viewport_size({"width": 390, "height": 844})

@@ -14,13 +14,14 @@ from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node
 from leaderboard.matrix import exports
 from leaderboard.matrix.benchmark import of_metrics
-from leaderboard.matrix.exports import Export, still_matrix, whole_table
-from leaderboard.matrix.rows import Order, visible_rows
-from leaderboard.matrix.table import draw_matrix, gaps
+from leaderboard.matrix.exports import still_matrix
+from leaderboard.matrix.rows import default_order, ordered
+from leaderboard.matrix.table import Shown, gaps
 from results.boards.board import Board, boards
 from results.boards.markup import to_csv
 from results.boards.tables import CSV_COLUMNS, remarks, tidy
 from results.store.store import Store
+from tests.support.nodes import still
 
 DATASET = "hotpotqa:dev"
 
@@ -40,8 +41,8 @@ def store(tmp_path_factory: pytest.TempPathFactory, several: Path, matrix_store:
 
 
 @pytest.fixture(scope="module")
-def export(store: Store) -> Export:
-    result = still_matrix(store, "several", "Several")
+def shown(store: Store) -> Shown:
+    result = still_matrix(store, "several")
     assert result is not None
     return result
 
@@ -77,11 +78,11 @@ def test_share_is_never_rounded_to_0_or_100_percent(count: int, query: int, expe
     assert formats.unscored(count, query) == expected
 
 
-def test_matrix_cells_show_the_share_without_a_verdict(export: Export) -> None:
-    board, order = export.shown.board, Order("method", False)
+def test_matrix_cells_show_the_share_without_a_verdict(shown: Shown) -> None:
+    board = shown.board
     responses = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
     assert responses == {"dense": "5 % unscored", "bm25": "100 % unscored"}
-    tree = draw_matrix(export.shown, visible_rows(board, order, [], [], "", 0), order)
+    tree = still(shown)
     for method in ("dense", "bm25"):
         cells = [" ".join(cell.texts()) for cell in line(tree, method).find(tag="td")]
         assert sum("unscored" in text for text in cells) == 1
@@ -97,30 +98,17 @@ def test_matrix_cells_show_the_share_without_a_verdict(export: Export) -> None:
     assert f"[{100 * few.bounds.if_wrong:.1f}, {100 * few.bounds.if_right:.1f}]" in " ".join(line(tree, "dense").texts())
 
 
-def test_matrix_exports_show_the_share_without_a_verdict(export: Export) -> None:
-    rows = csv.DictReader(io.StringIO(exports.csv(export)))
+def test_csv_of_the_matrix_contains_the_number_without_a_verdict(shown: Shown) -> None:
+    rows = csv.DictReader(io.StringIO(exports.csv(shown, ordered(shown.board, default_order(shown.board)))))
     lacking = {row["method"]: row for row in rows if int(row["unscored"] or 0)}
     assert {method: row["unscored"] for method, row in lacking.items()} == {"dense": "3", "bm25": "60"}
     assert (lacking["bm25"]["value"], lacking["bm25"]["low_if_wrong"], lacking["bm25"]["high_if_right"]) == ("", "0.0", "1.0")
-    response = "unscored: questions without a value from the judge, left out; up to 100 % of a cell's"
-    markdown, latex = exports.markdown(export), exports.latex(export)
-    assert next(row for row in markdown.splitlines() if "dense" in row).count(", 5 % unscored") == 1
-    assert r", 5 \% unscored" in latex
-    assert "& --, no question" in next(row for row in latex.splitlines() if row.startswith("bm25 "))  # an incomplete value is not shown
-    assert response in markdown
-    assert response.replace("%", r"\%") in latex
-
-
-def test_unscored_share_is_omitted_if_zero(several: Path) -> None:
-    export = still_matrix(Store(several), "several", "Several")
-    assert export is not None
-    assert "unscored" not in exports.markdown(export)
 
 
 def test_benchmark_board_shows_the_unscored_share_for_every_metric(board: Board, matrix_store: ModuleType) -> None:
     em, recall = matrix_store.EM, matrix_store.RECALL
     for focus in (recall, em):
-        drawn = line(whole_table(of_metrics(board, focus, {}, ({}, {}), {}), "").tree, "dense")
+        drawn = line(still(of_metrics(board, focus, {}, ({}, {}), {})), "dense")
         (cell,) = [cell for cell in drawn.find(tag="td") if "unscored" in " ".join(cell.texts())]
         assert "5 % unscored [" in " ".join(cell.texts())
         assert "3 without a value from the judge" in cell.tip
@@ -132,8 +120,8 @@ def test_benchmark_board_shows_the_unscored_share_for_every_metric(board: Board,
 
 def test_metric_without_any_verdict_shows_the_reason_and_no_value(every_board: list[Board], matrix_store: ModuleType) -> None:
     board = next(item for item in every_board if item.dataset == "nq:test")
-    shown = line(whole_table(of_metrics(board, matrix_store.RECALL, {}, ({}, {}), {}), "").tree, "bm25")
-    (cell,) = [cell for cell in shown.find(tag="td") if "unscored" in " ".join(cell.texts())]
+    drawn = line(still(of_metrics(board, matrix_store.RECALL, {}, ({}, {}), {})), "bm25")
+    (cell,) = [cell for cell in drawn.find(tag="td") if "unscored" in " ".join(cell.texts())]
     assert next(iter(cell.texts())) == "–"
     assert "100 % unscored" in " ".join(cell.texts())
     assert "60 of 60 verdicts are missing" in cell.tip

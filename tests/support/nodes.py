@@ -1,4 +1,4 @@
-"""Elements of pages, read back from the JSON that browsers and reports get."""
+"""Elements of pages: the table of a report, and trees read back from the JSON that browsers and reports get."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import json
 from typing import Any
 
 from leaderboard.elements.nodes import Node, el
+from leaderboard.matrix.rows import default_order, ordered
+from leaderboard.matrix.table import Shown, draw_matrix
+
+
+def still(shown: Shown) -> Node:
+    """Draw the table of a report, with all rows in their usual order."""
+    order = default_order(shown.board)
+    return draw_matrix(shown, ordered(shown.board, order), order, live=False, papers=True)
 
 
 def from_json(tree: str | bytes) -> Node:
@@ -15,6 +23,8 @@ def from_json(tree: str | bytes) -> Node:
 
 def _from_list(row: list[Any]) -> Node:
     tag, classes, children, *rest = row
+    if classes == "chart":
+        return el(tag, cls=classes)
     more = rest[0] if rest else {}
     below = (child if isinstance(child, str) else _from_list(child) for child in children)
     attributes = more.pop("attributes", {})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leaderboard.elements import pictures
-from leaderboard.elements.pictures import NARROW, WIDTH, Picture, Point, forest, framed, plot
+from leaderboard.elements.pictures import NARROW, WIDTH, Picture, Point, forest, plot
 
 LONG = "Whole passages, as many tokens"
 NAMES = (LONG, "ARK", "n" * 200)
@@ -58,7 +58,7 @@ def test_texts_are_within_the_picture_and_long_names_are_complete(draw: Any, wid
 
 def test_phone_gets_the_same_points_in_a_narrow_drawing() -> None:
     picture = in_lines()
-    assert framed(picture) == ["div", "chart", [picture, picture.narrow]]
+    assert picture.to_json() == ["div", "chart", [picture, picture.narrow], {"title": "F1, × 100", "csv": picture.csv()}]
     for drawing in (picture, picture.narrow):
         marks = [part for part in drawing[2] if part[1].get("class", "").startswith("mark")]
         assert len(marks) == len(picture.points) == len(NAMES)

@@ -12,16 +12,16 @@ import pytest
 
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import MAIN, families, metric_label
-from leaderboard.elements.nodes import Node, Order
+from leaderboard.elements.nodes import Node
 from leaderboard.matrix.benchmark import intervals, of_metrics
-from leaderboard.matrix.exports import whole_table
-from leaderboard.matrix.rows import ordered, sort_columns, visible_rows
+from leaderboard.matrix.rows import Order, default_order, ordered, sort_columns
 from leaderboard.matrix.table import Shown, draw_matrix, legend
 from results.boards.board import Board, boards
 from results.statistics.places import Band, Standing
 from results.store import queries, score_queries
 from results.store.cost_queries import IndexCost
 from results.store.store import Store
+from tests.support.nodes import still
 
 F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v2", "em#v2", "perplexity#v1"
 DEFINITIONS = {
@@ -42,7 +42,7 @@ def shown(board: Board, focus: str = F1, bands: dict[str, Band] | None = None) -
 
 
 def drawn(board: Board, focus: str = F1, bands: dict[str, Band] | None = None) -> Node:
-    return whole_table(shown(board, focus, bands), "").tree
+    return still(shown(board, focus, bands))
 
 
 def lines(tree: Node) -> dict[str, Node]:
@@ -135,7 +135,8 @@ def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descend
 
 @pytest.mark.parametrize("metric", [F1, PERPLEXITY])
 def test_the_table_begins_with_the_best_value_of_its_first_metric(made_up: Board, metric: str) -> None:
-    first, *_ = whole_table(shown(made_up, metric), "").rows
+    whole = shown(made_up, metric).board
+    first, *_ = ordered(whole, default_order(whole))
     able = [row for row in made_up.rows if not row.control and not row.cells[metric].apart]
     best = (min if metric == PERPLEXITY else max)(able, key=lambda row: row.cells[metric].estimate.value)
     assert first.any_run.run == best.run.run
@@ -147,7 +148,7 @@ def test_metrics_of_one_benchmark_have_no_mean(made_up: Board) -> None:
     table = shown(replace(made_up, metrics=(F1, twice), rows=tuple(rows)))
     assert not table.board.averaged
     assert all(table.board.mean(row) is None for row in table.board.rows)
-    assert "Mean" not in words(next(whole_table(table, "").tree.find(tag="thead")))
+    assert "Mean" not in words(next(still(table).find(tag="thead")))
 
 
 def test_cost_of_a_run_counts_once_for_all_of_its_metrics(made_up: Board) -> None:
@@ -170,7 +171,7 @@ def test_differences_require_a_reference(filled: Path) -> None:
 def test_a_click_on_a_cell_names_its_run_and_metric(made_up: Board) -> None:
     table = shown(made_up)
     order = Order(F1, True)
-    tree = draw_matrix(table, visible_rows(table.board, order, (), (), "", 0), order)
+    tree = draw_matrix(table, ordered(table.board, order), order)
     row = next(row for row in made_up.rows if row.run.method == "bm25")
     actions = [cell.action for cell in cells(tree, "bm25") if cell.action]
     assert actions == [{"runs": row.run.run, "metric": metric} for metric in made_up.metrics]
@@ -268,6 +269,6 @@ def test_reference_is_one_of_two_pipelines_with_its_name(made_up: Board) -> None
     others = [row for row in made_up.rows if row not in (first, second)]
     table = shown(replace(made_up, rows=(first, twin, *others)))
     assert {f"{first.run.method} · {row.run.method_id}" for row in (first, twin)} <= {row.name for row in table.board.rows}
-    marked = [name for name, line in lines(whole_table(table, "").tree).items() if "reference" in map(words, line.find(cls="badge"))]
+    marked = [name for name, line in lines(still(table)).items() if "reference" in map(words, line.find(cls="badge"))]
     assert marked == [f"{first.run.method} · {first.run.method_id}"]
     assert table.board.without_reference() == {}

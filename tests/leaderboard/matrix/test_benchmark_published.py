@@ -10,9 +10,9 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from leaderboard.elements.nodes import Node, Order
+from leaderboard.elements.nodes import Node
 from leaderboard.matrix.benchmark import of_metrics
-from leaderboard.matrix.rows import visible_rows
+from leaderboard.matrix.rows import Order, ordered
 from leaderboard.matrix.table import draw_matrix
 from methods.api import Prediction
 from methods.pipeline import Composition
@@ -57,7 +57,7 @@ def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
 
 def drawn(board: Board, *, papers: bool) -> Node:
     order, shown = Order("method", False), of_metrics(board, "recall@5#v2", {}, ({}, {}), {})
-    return draw_matrix(shown, visible_rows(shown.board, order, (), (), "", 0), order, papers=papers)
+    return draw_matrix(shown, ordered(shown.board, order), order, papers=papers)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Filters, sorting, pinning, hiding and searching: the rows of a matrix, and which of them are drawn."""
+"""Filters, sorting, hiding and searching: the rows of a matrix, and which of them are drawn."""
 
 from __future__ import annotations
 
@@ -178,23 +178,22 @@ def names(rows: tuple[System, ...]) -> list[str]:
     return [item.name for item in rows]
 
 
-def test_pinned_rows_stay_on_top_hidden_rows_are_removed_and_controls_stay_last() -> None:
+def test_hidden_rows_are_removed_and_controls_stay_last() -> None:
     key: Callable[[str], str] = key_of
     made = board(VALUES)
-    plain = visible_rows(made, Order("a", True), [], [], "", 0)
-    assert (names(plain.pinned), names(plain.rows), names(plain.controls)) == ([], ["small", "huge", "bm25", "mute"], ["gold"])
-    pinned = visible_rows(made, Order("a", True), [key("mute"), "no such row", key("bm25")], [key("huge")], "small", 0)
-    assert (names(pinned.pinned), names(pinned.rows)) == (["mute", "bm25"], ["small"])
-    assert pinned.hidden_keys == (key("huge"),)
-    both = visible_rows(made, Order("a", True), [key("huge")], [key("huge")], "", 0)
-    assert names(both.pinned) == ["huge"]  # what is pinned is not hidden
+    plain = visible_rows(made, Order("a", True), [], "", 0)
+    assert names(plain.rows) == names(plain.matching) == ["small", "huge", "bm25", "mute", "gold"]
+    less = visible_rows(made, Order("a", True), [key("huge"), "no such row"], "", 0)
+    assert names(less.rows) == ["small", "bm25", "mute", "gold"]
+    assert less.hidden == (key("huge"),)
+    assert less.total == 3
 
 
 @pytest.mark.parametrize(
     ("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]), (-5, ["small", "huge"])]
 )
 def test_page_numbers_are_clamped_to_existing_pages(first: int, expected: list[str]) -> None:
-    result = visible_rows(board(VALUES), Order("a", True), [], [], "", first, page=2)
-    assert names(result.rows) == expected
+    result = visible_rows(board(VALUES), Order("a", True), [], "", first, page=2)
+    assert names(result.rows) == [*expected, "gold"]
     assert result.total == 4
     assert result.first in (0, 2)

@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +17,8 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, PERCENT
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.matrix import exports, overall
-from leaderboard.matrix.exports import CSV_COLUMNS, Export
-from leaderboard.matrix.rows import OWN, Order, columns_of, labels, visible_rows
+from leaderboard.matrix.exports import CSV_COLUMNS
+from leaderboard.matrix.rows import OWN, Order, columns_of, labels, ordered, visible_rows
 from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager
 from results.boards import systems as column_figures
 from results.boards.board import groups
@@ -33,6 +32,7 @@ from results.statistics.places import Standing
 from results.statistics.pooled import Stratum, pooled
 from results.store import cost_queries, invariants, provenance, queries, score_queries
 from results.store.store import Store
+from tests.support.nodes import still
 
 
 def made(folder: Path, measure: str) -> Shown:
@@ -63,13 +63,7 @@ def shown(several: Path) -> Shown:
 
 @pytest.fixture(scope="module")
 def tree(shown: Shown) -> Node:
-    return draw_matrix(shown, visible_rows(shown.board, Order("method", False), [], [], "", 0), Order("method", False))
-
-
-@pytest.fixture(scope="module")
-def export(shown: Shown) -> Export:
-    order = Order("method", False)
-    return Export(shown, visible_rows(shown.board, order, [], [], "", 0), order, "Several <b>benchmarks</b>")
+    return draw_matrix(shown, ordered(shown.board, Order("method", False)), Order("method", False))
 
 
 def lines(tree: Node) -> dict[str, Node]:
@@ -140,8 +134,8 @@ def test_badges_show_the_source_of_figures(tree: Node) -> None:
 def test_published_figure_gap_and_status_are_shown_next_to_the_own_value(several: Path) -> None:
     shown = made(several, "recall@5#v2")
     order = Order("method", False)
-    response = lines(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order, papers=True))
-    hidden = lines(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order))
+    response = lines(draw_matrix(shown, ordered(shown.board, order), order, papers=True))
+    hidden = lines(draw_matrix(shown, ordered(shown.board, order), order))
     row = next(row for row in shown.board.rows if row.name == "bm25")
     compared = 0
     for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
@@ -157,7 +151,7 @@ def test_published_figure_gap_and_status_are_shown_next_to_the_own_value(several
 
 def test_column_heads_sort_and_open_the_board_of_a_benchmark(shown: Shown) -> None:
     order = Order(shown.board.columns[0].key, True)
-    head = next(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order).find(tag="thead"))
+    head = next(draw_matrix(shown, ordered(shown.board, order), order).find(tag="thead"))
     (active,) = [node for node in head.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
     assert active.attributes["sort"] == "descending"
     sorter, opener = active.find(tag="button")
@@ -168,12 +162,13 @@ def test_column_heads_sort_and_open_the_board_of_a_benchmark(shown: Shown) -> No
     assert opener.action["metric"] == "em#v2"
 
 
-def test_rows_offer_to_pin_unpin_and_hide_themselves(shown: Shown) -> None:
+def test_rows_offer_to_hide_themselves(shown: Shown) -> None:
     keys = [row.key for row in shown.board.rows]
-    part = visible_rows(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
-    result = draw_matrix(shown, part, Order("method", False))
-    actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
-    assert actions[:3] == [{"pin": keys[0]}, {"pin": part.rows[0].key}, {"hide": part.rows[0].key}]  # what is pinned cannot be hidden
+    part = visible_rows(shown.board, Order("method", False), [keys[1], "no such row"], "", 0)
+    result = draw_matrix(shown, part.rows, Order("method", False))
+    actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() == {"hide"}]
+    assert actions == [{"hide": row.key} for row in part.rows]
+    assert keys[1] not in [row.key for row in part.rows]
     turning = pager(part, 25)
     assert turning is not None
     assert "1 hidden" in text(turning)
@@ -183,8 +178,8 @@ def test_rows_offer_to_pin_unpin_and_hide_themselves(shown: Shown) -> None:
 def test_pager_links_to_every_page(shown: Shown) -> None:
     seen, first = [], 0
     while True:
-        part = visible_rows(shown.board, Order("method", False), [], [], "", first, page=4)
-        seen += [row.name for row in part.rows]
+        part = visible_rows(shown.board, Order("method", False), [], "", first, page=4)
+        seen += [row.name for row in part.rows if not row.control]
         turning = pager(part, 4)
         assert turning is not None
         follow = [node.action for node in turning.find(tag="button") if text(node) == "next"]
@@ -215,13 +210,13 @@ def test_legend_states_correction_and_clusters_in_three_lines(shown: Shown) -> N
     assert "[low, high]" in text(legend(shown)), "asymmetric intervals are not ±"
 
 
-def test_cells_link_to_their_questions_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:
+def test_cells_link_to_their_questions_only_on_a_page(shown: Shown, tree: Node) -> None:
     order = Order("method", False)
-    cell = next(cell for cell in shown.board.line(visible_rows(shown.board, order, [], [], "", 0).rows[0]) if cell is not None)
+    cell = next(cell for cell in shown.board.line(ordered(shown.board, order)[0]) if cell is not None)
     opened = [node.action for node in tree.find(tag="td") if node.action]
     assert {"runs": cell.run.run} in opened
     assert len(opened) == len(shown.board.cells)
-    assert not [node for node in export.tree.find() if node.action and not node.action.keys() >= {"sort"}]
+    assert not [node for node in still(shown).find() if node.action and not node.action.keys() >= {"sort"}]
 
 
 @pytest.mark.parametrize(
@@ -232,8 +227,8 @@ def test_parameter_counts_are_abbreviated(number: int | None, expected: str) -> 
     assert formats.parameters(number) == expected
 
 
-def test_csv_contains_every_cell_as_numbers(shown: Shown, export: Export) -> None:
-    rows = list(csv.DictReader(io.StringIO(exports.csv(export))))
+def test_csv_contains_every_cell_as_numbers(shown: Shown) -> None:
+    rows = list(csv.DictReader(io.StringIO(exports.csv(shown, shown.board.rows))))
     assert list(rows[0]) == list(CSV_COLUMNS)
     assert len(rows) == len(shown.board.cells)
     by_run = {(row["run"], row["dataset"]): row for row in rows}
@@ -248,8 +243,8 @@ def test_csv_contains_every_cell_as_numbers(shown: Shown, export: Export) -> Non
             assert float(line["difference"]) == cell.paired.value
 
 
-def test_csv_cells_are_never_formulas_and_negative_numbers_stay_numbers(export: Export) -> None:
-    rows = list(csv.reader(io.StringIO(exports.csv(export))))
+def test_csv_cells_are_never_formulas_and_negative_numbers_stay_numbers(shown: Shown) -> None:
+    rows = list(csv.reader(io.StringIO(exports.csv(shown, shown.board.rows))))
     assert any(cell.startswith("'=cmd|") for row in rows for cell in row)
     below = 0
     for row in rows[1:]:
@@ -267,35 +262,6 @@ def test_text_that_starts_a_formula_is_escaped(evil: str) -> None:
     assert float(number) == -1.5
 
 
-def test_markdown_and_latex_contain_the_displayed_values(shown: Shown, export: Export) -> None:
-    markdown, latex = exports.markdown(export), exports.latex(export)
-    first, *below = [part for part in re.split(r"\n(?!\|)", markdown) if part.lstrip("\n").startswith("|")]
-    table_lines = first.strip().splitlines()
-    # Below it: the summary of methods over all benchmarks.
-    assert [len(part.strip().splitlines()) for part in below] == [2 + len(shown.board.overall)]
-    assert len(table_lines) == 2 + len(export.rows)
-    assert len({line.replace(r"\|", "").count("|") for line in table_lines}) == 1
-    assert "<script>" not in markdown
-    assert "<b>" not in markdown
-    assert latex.count(r"\\" + "\n") == 1 + len(export.rows)
-    assert "●" not in latex
-    assert "▲" not in latex
-    assert r"$\bullet$" in latex
-    for cell in shown.board.cells.values():
-        interval = PERCENT.around(cell.value, cell.low, cell.high).replace("[", "\\[").replace("]", "\\]")
-        assert re.search(rf"{100 * cell.value:.1f}(\\\))? {re.escape(interval)}", markdown)
-    # Incomparable values are in brackets, with the reason.
-    assert re.search(r"\| \\\([\d.]+\\\) (±[\d.]+|\\\[[\d., ]+\\\]), [a-z ]+", markdown)
-    bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
-    assert bands
-    assert all(f"rank {band.rank} \\({band.low}–{band.high}\\)" in markdown for band in bands)
-    assert "†" not in markdown + latex
-
-
-def test_latex_compiles(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
-    assert typeset(exports.latex(export), tmp_path) > 1000
-
-
 def test_pooled_differences_have_a_star_exactly_if_their_interval_excludes_zero(shown: Shown) -> None:
     rng, row = np.random.default_rng(7), shown.board.rows[0]
     parts = []
@@ -304,7 +270,9 @@ def test_pooled_differences_have_a_star_exactly_if_their_interval_excludes_zero(
         sides = [[Side.of(scores) for scores in each] for each in (ours, rng.random((60, 40)).round())]
         parts.append(Stratum(*sides, [f"q{number}" for number in range(40)], None, kin, Range()))
     board = replace(shown.board, overall=tuple(Overall(row, 0.0, result) for result in pooled(parts)))
-    cells = [cells[1] for cells in overall.rows(replace(shown, board=board))]
+    summary = overall.overall(replace(shown, board=board))
+    assert summary is not None
+    cells = [text(next(row.find(tag="td"))) for row in next(summary.find(tag="tbody")).find(tag="tr")]
     number, seen = r"([+−-]?[\d.]+)", set()
     for cell in cells:
         match = re.fullmatch(rf"{number} (?:± {number}|\[{number}, {number}\])( ?\**)", cell)

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from leaderboard import read_boards
+from leaderboard import read, read_boards
+from leaderboard.elements.formats import MAIN
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Filters
+from leaderboard.read import Source
 from results.boards.systems import key_of
+from results.formats.table_files import wide_latex
 from results.store import checkpoints, queries
 from results.store.store import Store
 
@@ -164,12 +168,10 @@ def test_ranks_cover_filtered_methods_and_hiding_changes_no_number(app: Start, s
     assert "rank 1" not in rank_of(usual, "dense")
 
 
-def test_matrix_supports_sorting_pinning_and_searching(app: Start, several: Path) -> None:
+def test_matrix_supports_sorting_and_searching(app: Start, several: Path) -> None:
     up = methods(app(several).open(view="matrix", sort="method", order="asc"))
     assert up[:-1] == sorted(up[:-1], key=str.casefold)
     assert up[-1] == "gold answer"
-    pinned = app(several).open(view="matrix", sort="method", order="asc", pin=f"{key_of('strong')},{key_of('dense')}")
-    assert methods(pinned)[:3] == ["strong", "dense", up[0]]
     assert methods(app(several).open(view="matrix", find="sent")) == ["sent@1"]
     assert "No method matches" in words(app(several).open(view="matrix", find="zzz").part("message"))
 
@@ -222,9 +224,32 @@ def test_unscored_metric_falls_back_to_a_scored_one(app: Start, several: Path) -
 
 
 def test_page_offers_files_of_the_displayed_table(app: Start, several: Path) -> None:
-    for page, picture in ((app(several).open(), []), (app(several).open(view="benchmark"), ["SVG"])):
-        labels = [button.proto.label for button in page.test.get("download_button")]
-        assert labels == ["CSV", "Markdown", "LaTeX", *picture]
+    for parameters, names in (
+        ({}, ["CSV", "Markdown", "LaTeX"]),
+        ({"view": "benchmark"}, ["CSV", "Markdown", "LaTeX"]),
+        ({"family": "cost"}, ["CSV"]),
+    ):
+        page = app(several).open(**parameters)
+        assert [button.proto.label for button in page.test.get("download_button")] == names
+
+
+def test_exported_tables_have_the_displayed_values(several: Path, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
+    at, scope = Source(str(several), (0,)), ("several", ALL_SETTINGS, MAIN, OWN)
+    columns = read_boards.entrants(at, scope).columns
+    shown, _ = read_boards.matrix_of(at, scope, tuple(column.key for column in columns), Filters(), None)
+    boards = read_boards.exported(at, "several", columns)
+    values = {
+        (row.run.run, board.metrics): row.cells[board.metrics[0]].estimate.value for board in boards for row in board.rows if row.cells
+    }
+    cells = {
+        (cell.run.run, (column.metric,)): cell.value
+        for column in columns
+        for (_, key), cell in shown.board.cells.items()
+        if key == column.key
+    }
+    assert len(boards) == len([column for column in columns if column.metric is not None])
+    assert values == pytest.approx(cells, nan_ok=True)
+    assert typeset(wide_latex(boards, read.definitions(at), "several"), tmp_path) > 1000
 
 
 def test_stored_text_is_never_rendered_as_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:

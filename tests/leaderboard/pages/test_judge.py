@@ -120,7 +120,7 @@ def battles(judged: Path) -> BattleBoard:
 
 @pytest.mark.slow
 def test_battle_matrix_row_and_column_shares_sum_to_100(battles: BattleBoard) -> None:
-    table = battle_view.rates(battles, "overall")
+    table = battle_view.win_rates(battles, "overall")[0]
     order = battle_view.names(battles, "overall")
     mine, theirs = cells(table, "bm25")[order.index("hybrid")], cells(table, "hybrid")[order.index("bm25")]
     # 3 wins and 3 ties of 12: 4.5 of 12; the other way round 7.5 of 12.
@@ -132,7 +132,7 @@ def test_battle_matrix_row_and_column_shares_sum_to_100(battles: BattleBoard) ->
 
 
 def test_pair_with_both_answers_disqualified_has_no_winner(battles: BattleBoard) -> None:
-    table = battle_view.rates(battles, "overall")
+    table = battle_view.win_rates(battles, "overall")[0]
     order = battle_view.names(battles, "overall")
     # bm25 wins 4 of the 8 with a verdict, dense none of them; two more the judge failed on.
     assert cells(table, "bm25")[order.index("dense")][0].strip("▲▼") == "50.0"
@@ -143,7 +143,7 @@ def test_pair_with_both_answers_disqualified_has_no_winner(battles: BattleBoard)
 
 
 def test_significant_win_is_marked_with_a_symbol_and_color(battles: BattleBoard, synthetic: ModuleType) -> None:
-    table = battle_view.rates(battles, "overall")
+    table = battle_view.win_rates(battles, "overall")[0]
     order = battle_view.names(battles, "overall")
     assert cells(table, "hybrid")[order.index(synthetic.HOSTILE_NAME)][:2] == ["▲", "100.0"]
     assert cells(table, "<script>")[order.index("hybrid")][:2] == ["▼", "0.0"]
@@ -154,7 +154,7 @@ def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBo
     chosen = {(pairing.method, pairing.opponent): pairing for pairing in battles.pairings if pairing.criterion == "overall"}
     assert len(chosen) == 4
     # bm25 wins four questions and loses none: four equal coin flips have a probability of one in eight.
-    table = battle_view.rates(battles, "overall")
+    table = battle_view.win_rates(battles, "overall")[0]
     assert cells(table, "dense")[order.index("bm25")][:2] == ["0.0", "[0.0, 36.9]"]
     for p, mark in ((0.051, []), (0.05, ["▲"])):
         marked = replace(
@@ -164,7 +164,7 @@ def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBo
                 for pairing in battles.pairings
             ),
         )
-        table = battle_view.rates(marked, "overall")
+        table = battle_view.win_rates(marked, "overall")[0]
         assert cells(table, "hybrid")[order.index("bm25")][: len(mark) + 1] == [*mark, "62.5"]
         assert cells(table, "bm25")[order.index("hybrid")][: len(mark) + 1] == [*(["▼"] if mark else []), "37.5"]
         (tip,) = [cell.tip for cell in table.find(tag="td") if cell.tip.startswith("6 won, 3 tied, 3 lost")]
@@ -180,7 +180,7 @@ def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBo
 def test_methods_compared_with_only_one_opponent_are_listed_against_it(battles: BattleBoard) -> None:
     star = replace(battles, pairings=tuple(pairing for pairing in battles.pairings if "hybrid" in (pairing.method, pairing.opponent)))
     assert len([pairing for pairing in star.pairings if pairing.criterion == "overall"]) == 3
-    table = battle_view.rates(star, "overall")
+    table = battle_view.win_rates(star, "overall")[0]
     assert [words(head).split()[0] for head in next(table.find(tag="thead")).find(tag="th")][1:] == ["hybrid"]
     # bm25 wins 3 and ties 3 of 12 with hybrid, as in the whole matrix.
     (share,) = cells(table, "bm25")
@@ -191,13 +191,13 @@ def test_methods_compared_with_only_one_opponent_are_listed_against_it(battles: 
     assert not any(words(next(row.find(tag="th"))).strip() == "hybrid" for row in rows)
     # Methods that met each other, and a single pair, are rows and columns.
     for whole in (battles, replace(battles, pairings=star.pairings[:1])):
-        table = battle_view.rates(whole, "overall")
+        table = battle_view.win_rates(whole, "overall")[0]
         assert len(next(table.find(tag="thead")).children[0].children) == 1 + len(battle_view.names(whole, "overall"))
         assert len(list(next(table.find(tag="tbody")).find(tag="tr"))) == len(battle_view.names(whole, "overall"))
 
 
 def test_methods_never_compared_have_no_win_rate(battles: BattleBoard, synthetic: ModuleType) -> None:
-    table = battle_view.rates(battles, "overall")
+    table = battle_view.win_rates(battles, "overall")[0]
     order = battle_view.names(battles, "overall")
     assert cells(table, "dense")[order.index(synthetic.HOSTILE_NAME)] == ["–"]
 
@@ -208,7 +208,7 @@ EMPTY = BattleBoard("judge", False, "data", "distractor", 0, 60, (), {})
 
 def test_strengths_are_sorted_and_rank_ranges_contain_their_position(battles: BattleBoard) -> None:
     rows = battles.strengths["overall"]
-    table = battle_view.strengths(battles, rows)
+    table = battle_view.strengths(battles, rows)[1]
     listed = [words(node) for node in next(table.find(tag="tbody")).find(cls="method")]
     assert listed == [name for name, _ in rows]
     values = [item.logit.value for _, item in rows]
@@ -224,7 +224,7 @@ def test_strengths_are_sorted_and_rank_ranges_contain_their_position(battles: Ba
 
 def test_significantly_different_methods_have_single_ranks() -> None:
     outcome = bradley_terry([0] * 60, [1] * 60, list(range(60)), [1.0, 1.0, 1.0, 1.0, 1.0, 0.0] * 10, methods=2)
-    table = battle_view.strengths(EMPTY, [("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
+    table = battle_view.strengths(EMPTY, [("a", outcome.strengths[0]), ("b", outcome.strengths[1])])[1]
     assert cells(table, "a")[2] == ["1"]
     assert cells(table, "b")[2] == ["2"]
 
@@ -233,13 +233,13 @@ def test_few_questions_give_full_rank_ranges() -> None:
     # Four equal coin flips: too few for an interval, and nothing is significant.
     outcome = bradley_terry([0] * 4, [1] * 4, list(range(4)), [1.0] * 4, methods=2)
     assert math.isnan(outcome.strengths[0].logit.low)
-    table = battle_view.strengths(EMPTY, [("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
+    table = battle_view.strengths(EMPTY, [("a", outcome.strengths[0]), ("b", outcome.strengths[1])])[1]
     assert cells(table, "a")[2] == cells(table, "b")[2] == ["1–2"]
     assert {cell.tip for cell in list(table.find(tag="td"))[:2]} == {outcome.strengths[0].logit.insufficient_data}
 
 
 def test_chart_has_one_dot_per_method(battles: BattleBoard) -> None:
-    drawing = battle_view.strength_chart(battles.strengths["overall"])
+    drawing = battle_view.strengths(battles, battles.strengths["overall"])[0]
     titles = [part[2][0][2][0] for part in drawing[2] if part[2] and part[2][0][0] == "title"]
     assert [title.rpartition(": ")[0] for title in titles] == [name for name, _ in battles.strengths["overall"]]
 
@@ -321,14 +321,18 @@ def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoar
     star = replace(
         with_controls, pairings=tuple(pairing for pairing in with_controls.pairings if "dense" in (pairing.method, pairing.opponent))
     )
-    tables = [battle_view.rates(with_controls, "overall"), battle_view.strengths(with_controls, rows), battle_view.rates(star, "overall")]
+    tables = [
+        battle_view.win_rates(with_controls, "overall")[0],
+        battle_view.strengths(with_controls, rows)[1],
+        battle_view.win_rates(star, "overall")[0],
+    ]
     marked = []
     for table in tables:
         body = list(next(table.find(tag="tbody")).find(tag="tr"))
         marked.append({words(next(row.find(cls="method"))) for row in body if list(row.find(cls="badge"))})
         assert {words(badge) for row in body for badge in row.find(cls="badge")} == {"control"}
     assert marked == [{"gold answer", "oracle evidence"}] * 3
-    assert not list(battle_view.strengths(EMPTY, rows).find(cls="badge"))
+    assert not list(battle_view.strengths(EMPTY, rows)[1].find(cls="badge"))
 
 
 def test_every_control_is_reported_as_correctly_or_wrongly_placed(with_controls: BattleBoard) -> None:
@@ -405,7 +409,7 @@ def test_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     assert "37.5" in words(page.part("matrix"))
     assert page.has("strengths")
     assert "Holm-corrected" in words(page.part("matrix"))
-    assert "Equal ranges do not mean equal methods" in words(page.part("strengths-note"))
+    assert "Equal ranges do not mean equal methods" in words(page.part("strengths"))
     assert {node.tag for node in page.part("matrix").find()} <= TAGS
     page.choose("Judge", str(MATCH))
     assert not page.test.exception
@@ -432,6 +436,6 @@ def test_report_contains_the_battle_matrix(judged: Path, battles: BattleBoard, s
     store = Store(judged)
     (node,) = win_rates(store, synthetic.EXPERIMENT)
     assert "Who wins against whom" in words(node)
-    assert words(battle_view.rates(battles, "overall")) in words(node)
-    assert battle_view.MATRIX_NOTE in words(node)
-    assert battle_view.STRENGTHS_NOTE in words(node)
+    assert words(battle_view.win_rates(battles, "overall")[0]) in words(node)
+    for part in (*battle_view.win_rates(battles, "overall")[1:], battle_view.strengths(battles, battles.strengths["overall"])[2]):
+        assert words(part) in words(node)

@@ -286,7 +286,7 @@ def test_runs_on_different_data_are_not_paired(app: Start, tmp_path: Path, synth
     first = prepared(store, synthetic.benchmark(4, seed=9), synthetic, "ab" * 8)
     second = prepared(store, synthetic.benchmark(6), synthetic, "cd" * 8)
     page = app(store.folder).open("runs", run=first, **{"with": second})
-    assert "not paired: the runs are about different questions of madeup:test, 4 and 6" in words(page.part("unpaired"))
+    assert "not paired: the runs are about different questions of madeup:test, 4 and 6" in words(page.part("diff-notes"))
     assert not page.test.get("page_link")
 
 

@@ -15,10 +15,8 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import Order
 from leaderboard.matrix.benchmark import of_metrics
-from leaderboard.matrix.exports import whole_table
-from leaderboard.matrix.rows import ordered
+from leaderboard.matrix.rows import Order, ordered
 from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results.boards.board import Board, boards
@@ -30,6 +28,7 @@ from results.boards.tables import CSV_COLUMNS, tidy
 from results.store import cost_queries, queries
 from results.store.cost_queries import AS_STATED, NOT_STATED
 from results.store.store import FINISHED, Run, Store
+from tests.support.nodes import still
 from tests.support.stores import change_score
 from tests.support.toy import CARD
 
@@ -122,7 +121,7 @@ def test_unknown_costs_sort_last_either_way(board: Board, column: str, descendin
 
 
 def test_a_table_shows_no_number_and_says_whose_word_the_others_are(board: Board) -> None:
-    drawn = whole_table(of_metrics(board, METRIC, {}, ({}, {}), {}), "").tree
+    drawn = still(of_metrics(board, METRIC, {}, ({}, {}), {}))
     for line in [*drawn.find(tag="tr")][1:]:
         name, *cells = line.children
         spent = cells[-3:]

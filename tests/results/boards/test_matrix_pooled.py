@@ -49,9 +49,9 @@ def filled(folder: Path, source: str = "", extra: tuple[str, ...] = ()) -> tuple
 
 def test_questions_that_benchmarks_store_in_other_orders_are_matched_by_id(tmp_path: Path) -> None:
     store, scores = filled(tmp_path / "store")
-    whole = still_matrix(store, "toy", "")
+    whole = still_matrix(store, "toy")
     assert whole is not None
-    (result,) = [line.pooled for line in whole.shown.board.overall if line.pooled is not None]
+    (result,) = [line.pooled for line in whole.board.overall if line.pooled is not None]
     pairs = [(scores[split]["ours"][one], scores[split]["base"][one], one) for one in IDS for split in scores]
     expected = difference(*np.array([pair[:2] for pair in pairs]).T, clusters=[pair[2] for pair in pairs], metric=Range())
     assert (result.value, result.low, result.high) == pytest.approx((expected.value, expected.low, expected.high), abs=1e-6)
@@ -67,7 +67,7 @@ def test_questions_that_benchmarks_store_in_other_orders_are_matched_by_id(tmp_p
 def test_the_primary_metric_is_pooled_and_metrics_of_other_experiments_do_not_count(tmp_path: Path, source: str, metric: str) -> None:
     store, _ = filled(tmp_path / "store", source, extra=("f1(rules=squad)#v2",))
     store.put_experiment("more", "", None, None, None, ["first-base"], names=["base"], metrics=[["f1(rules=squad)#v2"]])
-    whole = still_matrix(store, "toy", "")
+    whole = still_matrix(store, "toy")
     assert whole is not None
-    assert {column.metric for column in whole.shown.board.columns} == {metric}
-    assert [line.generalizes for line in whole.shown.board.overall if line.pooled is not None] == ["new questions"]
+    assert {column.metric for column in whole.board.columns} == {metric}
+    assert [line.generalizes for line in whole.board.overall if line.pooled is not None] == ["new questions"]

@@ -108,7 +108,7 @@ def test_implausible_and_contaminated_submissions_are_marked(store: Store, runs:
     assert {name: [kind for kind, _ in why] for name, why in board.doubts.items()} == {"mine": ["implausible"], "theirs": ["contaminated"]}
     assert board.to_json()["doubts"]["theirs"] == {"contaminated": "data:test"}
     assert board_of(store, runs, None).doubts == {}
-    marked = views.rates(board, "overall")
+    marked = views.win_rates(board, "overall")[0]
     assert [list(node.texts()) for node in marked.find(cls="badge")] == [["implausible"], ["contaminated"]]
     text = io.StringIO()
     show_battles(board, Console(file=text, width=120))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard.elements.whiskers import MEAN, Axis, axes, axis
+from leaderboard.elements.marks import MEAN, Axis, axes, axis
 
 VALUES = st.floats(-1e6, 1e6)
 ESTIMATES = st.lists(st.tuples(VALUES, st.floats(0, 1e6)), min_size=1, max_size=20)

@@ -94,7 +94,6 @@ _NOUNS = {
     "method": "a method",
     "metric": "a metric", "question": "a question", "readers": "a reader", "reference": "a method to compare with",
     "run": "a run", "runs": "a run", "setting": "a setting", "type": "a type of question", "with": "a run",
-    "x": "a run", "y": "a run",
 }  # fmt: skip
 _OF_SUBMISSIONS = ("a run", "a method", "a method to compare with")
 

@@ -9,8 +9,8 @@ const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed"
 
 // Pictures of leaderboard/elements/pictures.py; what a mark says on hover is its title.
 const SVG = "http://www.w3.org/2000/svg";
-const SHAPES = new Set("svg g line circle path text title".split(" "));
-const PLACES = new Set("viewBox x y x1 x2 y1 y2 cx cy r d class text-anchor role aria-label".split(" "));
+const SHAPES = new Set("svg g line path text title".split(" "));
+const PLACES = new Set("viewBox x y x1 x2 y1 y2 d class text-anchor role aria-label".split(" "));
 
 // In a file, titles stay titles.
 function vector([tag, attributes, children], filed = false) {
@@ -36,7 +36,7 @@ function chart(made, [wide, narrow], { title, csv }) {
 const LOOK = `svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .name { fill: #1a1f26; stroke: none; } .tick { fill: #5b6470; } .grid { stroke: #dfe4ea; }
 .reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
-.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; } .bubble { opacity: 0.75; }
+.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; }
 ` + ["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98"].map(
   (color, at) => `.of-${at} { stroke: ${color}; fill: ${color}; }`).join(" ");
 

@@ -9,7 +9,6 @@ drawn twice, because on a phone the text of a wide one would be too small to rea
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +23,8 @@ from results.statistics.core import Difference, Estimate
 
 Drawing = list[Any]
 """`[tag, attributes, children]`; a child is a drawing or a text."""
-TAGS = frozenset({"svg", "g", "line", "circle", "path", "text", "title"})
-ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"})
+TAGS = frozenset({"svg", "g", "line", "path", "text", "title"})
+ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "d", "class", "text-anchor", "role", "aria-label"})
 WIDTH, NARROW = 860, 380
 """Pixels of a picture, and of the one for phones."""
 _AXIS, _EDGE = 60, 20
@@ -96,21 +95,14 @@ class Picture(list[Any]):
 
     Args:
         title: Names its files.
-        table: Headers and rows of the data; None: those of the points.
 
     Attributes:
         narrow: The same chart for phones.
     """
 
-    def __init__(
-        self,
-        draw: Callable[[int], Drawing],
-        title: str,
-        points: Iterable[Point] = (),
-        table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None,
-    ) -> None:
+    def __init__(self, draw: Callable[[int], Drawing], title: str, points: Iterable[Point]) -> None:
         super().__init__(draw(WIDTH))
-        self.narrow, self.title, self.points, self.table = draw(NARROW), title, tuple(points), table
+        self.narrow, self.title, self.points = draw(NARROW), title, tuple(points)
 
     def to_json(self) -> list[Any]:
         """Serialize the chart like `Node.to_json`; `view.js` draws one of its two widths."""
@@ -118,8 +110,6 @@ class Picture(list[Any]):
 
     def csv(self) -> str:
         """Render the data as CSV; missing values are empty."""
-        if self.table is not None:
-            return to_csv(*self.table)
         rows = ([p.series, p.name, p.x, p.x_low, p.x_high, p.value, p.low, p.high] for p in self.points)
         return to_csv(("series", "name", "x", "x_low", "x_high", "value", "low", "high"), rows)
 
@@ -268,7 +258,10 @@ def plot(
 
     def draw(width: int) -> Drawing:
         x = _Line(low, high, _AXIS, width - (120 if named and width == WIDTH else _EDGE), logarithmic, whole)
-        parts = _grids(x, y, x_title, y_title, width)
+        parts = [_grid(x, 26, _BOTTOM, x_title, width), shape("text", _shorten(y_title, width), cls="tick", x=0.0, y=12.0)]
+        for tick in y.marks():
+            parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
+            parts.append(shape("text", _write_tick(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
         steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
         if len(steps) > 1:
             path = "".join(f" H {across:.1f} V {up:.1f}" for across, up in steps[1:])
@@ -287,55 +280,6 @@ def plot(
         return _picture(parts, _BOTTOM, known, label, width)
 
     return Picture(draw, f"{y_title} {x_title}", drawn)
-
-
-UP, ROUND, DOWN = _GLYPHS[3], _GLYPHS[0], _GLYPHS[5]
-_AREA = 40.0, 900.0
-"""Areas of the mark of one question and of the largest mark, relative to a plain mark of 100."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Mark whose area shows a number of questions (`count`); `shown` is its hover text."""
-
-    x: float
-    y: float
-    count: int
-    look: Look
-    shown: str
-
-
-def bubbles(
-    marks: Sequence[Mark], x_title: str, y_title: str, label: str, table: tuple[Sequence[str], Sequence[Sequence[Any]]]
-) -> Picture | None:
-    """Draw a scatter plot of marks with the area of their question count, with equal axes and their diagonal; None without marks."""
-    if not marks:
-        return None
-    ends, most = _range(value for mark in marks for value in (mark.x, mark.y)), max(mark.count for mark in marks)
-
-    def draw(width: int) -> Drawing:
-        x, y = _Line(*ends, _AXIS, width - _EDGE), _Line(*ends, _BOTTOM, 26.0)
-        parts = _grids(x, y, x_title, y_title, width)
-        parts.append(shape("line", cls="reference", x1=x.start, x2=x.end, y1=y.start, y2=y.end))
-        for mark in marks:
-            size = math.sqrt(max(_AREA[0], _AREA[1] * mark.count / most) / 100)
-            glyph = re.sub(r"-?\d+", lambda number, size=size: f"{int(number[0]) * size:.1f}", mark.look[1])  # type: ignore[misc]
-            dot = _dot((mark.look[0], glyph), x(mark.x), y(mark.y))
-            if mark.look[1] == ROUND:
-                dot = shape("circle", cls="dot", cx=x(mark.x), cy=y(mark.y), r=5 * size)
-            parts.append(shape("g", shape("title", mark.shown), dot, cls=f"mark bubble {mark.look[0]}"))
-        return _picture(parts, _BOTTOM, {}, label, width)
-
-    return Picture(draw, f"{y_title} {x_title}", table=table)
-
-
-def _grids(x: _Line, y: _Line, x_title: str, y_title: str, width: int) -> list[Drawing]:
-    """Draw the grid lines of both axes with numbers and titles."""
-    parts = [_grid(x, 26, _BOTTOM, x_title, width), shape("text", _shorten(y_title, width), cls="tick", x=0.0, y=12.0)]
-    for tick in y.marks():
-        parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
-        parts.append(shape("text", _write_tick(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
-    return parts
 
 
 def _mark(point: Point, look: Look, at: _At, low: _At, high: _At, across: Sequence[tuple[_At, _At]] = ()) -> Drawing:

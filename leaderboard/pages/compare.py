@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -14,15 +12,13 @@ from leaderboard.drawing import permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
 from leaderboard.elements.marks import run_marks
-from leaderboard.elements.nodes import Node, aside, button, el, line_of_facts, named, note, section
-from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
+from leaderboard.elements.nodes import Node, aside, button, el, named, note, section
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, tested_cell, value_cell
 from leaderboard.pages import page
 from leaderboard.read import Source
 from leaderboard.widgets import Chosen, as_page, bar, choose, several
 from results.boards.compare import Comparison, Pair, Slice
 from results.boards.names import run_labels
-from results.errors import counted
 from results.statistics.core import Estimate
 from results.statistics.stages import StageLosses
 from results.store.provenance import Attribution
@@ -67,7 +63,6 @@ def render(at: Source) -> None:
     )
     lines = (text if better else f"{text} For this metric, lower is better.", *result.read)
     show(section("Paired differences", pairs(result, shown, higher_is_better=better), *map(note, lines)), "pairs")
-    _scatter(result, shown)
     kinds = ((result.by_type, "Question type"), (result.by_evidence, "Gold passages"))
     if tables := [slices(result, part, what, shown, zeros=shares) for part, what in kinds if part]:
         show(section("Where each fails", *tables), "kinds")
@@ -92,31 +87,11 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     chosen_runs = [run for run in state.read("runs").split(",") if run in able]
     usual = list(dict.fromkeys([*chosen_runs, *finished]))[: LEAST if chosen_runs else AT_FIRST]
     left, right = bar("runs", [2, 1])
-    resets = "x", "y", "from"
-    names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=labels.__getitem__, resets=resets, within=left)
+    label = labels.__getitem__
+    names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=label, resets=("from",), within=left)
     first = chosen.families[MAIN][0]
     metric = state.select("Metric", "metric", chosen.metrics, first, show=chosen.label, resets=("from",), within=right)
     return [able[name] for name in names], metric
-
-
-def _scatter(result: Comparison, shown: Scale) -> None:
-    show(section("Question by question"), "scatter-title")
-    called = run_labels(result.runs)
-    left, right = st.columns(2)
-    x = state.select("Along", "x", called, within=left)
-    y = state.select("Against", "y", {run: name for run, name in called.items() if run != x}, within=right)
-    positions = list(called)
-    picture, sides = scatter(result, positions.index(x), positions.index(y), shown)
-    if not sides:
-        show(note("These two have no scored question in common yet."), "scatter")
-        return
-    parts = (
-        f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
-        f"● {sides['on']:,} on it",
-        f"▼ {sides['below']:,} below it, where {called[x]} scores more",
-        "area: number of questions",
-    )
-    show(el("div", picture, line_of_facts(parts, "facts note"), cls="stack"), "scatter")
 
 
 def _show_differences(result: Comparison, shown: Scale) -> None:
@@ -268,37 +243,3 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
         return None
     text = "Add these settings to those of the experiment and run it again; finished runs are not repeated."
     return el("section", el("ul", *lines), note(text) if any(item.missing for item in results) else None, cls="note")
-
-
-# Color and shape of marks by their side of the diagonal.
-SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
-# Maximum characters of a question in a mark's hover text.
-_EXAMPLE = 200
-
-
-def scatter(result: Comparison, first: int, second: int, shown: Scale) -> tuple[Picture | None, Counter[str]]:
-    """Draw a scatter plot of two runs' scores per question, and count the questions by side of the diagonal.
-
-    A mark's area is the number of questions with its pair of scores; infinite values are not drawn.
-    """
-    x_name, y_name = (names(result)[at] for at in (first, second))
-    scored = [
-        (float(x) * shown.factor, float(y) * shown.factor, row.text)
-        for x, y, row in zip(result.values[first], result.values[second], result.questions, strict=True)
-        if not formats.missing(x) and not formats.missing(y)
-    ]
-    examples = {(x, y): text for x, y, text in reversed(scored)}
-    sides: Counter[str] = Counter()
-    marks, rows = [], []
-    # Those of few questions last: they would vanish behind the others.
-    for (x, y), count in Counter((x, y) for x, y, _ in scored).most_common():
-        side, example = "above" if y > x else "below" if y < x else "on", examples[x, y]
-        sides[side] += count
-        rows.append((x, y, count, example))
-        if math.isfinite(x) and math.isfinite(y):
-            short = example if len(example) <= _EXAMPLE else f"{example[:_EXAMPLE]}…"
-            tip = f"{counted(count, 'question')}: {x_name} {x:.1f}, {y_name} {y:.1f}. For example: {short}"
-            marks.append(Mark(x, y, count, SIDES[side], tip))
-    label = "Scores of one run against the other's, one mark for each pair of scores that occurs"
-    table = (x_name, y_name, "questions", "example"), rows
-    return bubbles(marks, f"{x_name}, {shown.unit}", f"{y_name}, {shown.unit}", label, table), sides

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from leaderboard.elements.formats import PERCENT, p_value
@@ -63,20 +59,6 @@ def test_compared_submission_keeps_the_marks_of_the_board(three_runs: Comparison
     shown = words(compare_charts.values(replace(three_runs, runs=(theirs, *others)), PERCENT))
     assert (shown.count(IMPLAUSIBLE), shown.count("submitted")) == (1, 1)
     assert IMPLAUSIBLE not in words(compare_charts.values(three_runs, PERCENT))
-
-
-def scored(picture: Any) -> list[dict[str, str]]:
-    """Return the data of a scatter plot: the two scores, the number of questions and an example."""
-    return [dict(zip(("x", "y", "questions", "example"), line, strict=True)) for line in list(csv.reader(io.StringIO(picture.csv())))[1:]]
-
-
-def test_scatter_counts_every_question_scored_for_both_runs(three_runs: Comparison) -> None:
-    picture, sides = compare_charts.scatter(three_runs, 0, 1, PERCENT)
-    item = three_runs.pairs[0].difference
-    assert (sides["above"], sides["on"], sides["below"]) == (item.losses, item.ties, item.wins)
-    points = scored(picture)
-    assert sum(int(point["questions"]) for point in points) == item.n
-    assert len({(point["x"], point["y"]) for point in points}) == len(points)
 
 
 def test_page_opens_with_three_finished_methods_without_controls(app: Start, filled: Path) -> None:
@@ -138,60 +120,3 @@ def test_untrusted_text_is_shown_as_plain_text(app: Start, filled: Path, synthet
     assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())
     assert not page.test.markdown
     assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}
-
-
-def test_scatter_marks_have_the_position_and_label_of_their_scores(three_runs: Comparison) -> None:
-    picture, _ = compare_charts.scatter(three_runs, 0, 1, PERCENT)
-    assert picture is not None
-    first, second = (run.method for run in three_runs.runs[:2])
-    known, points = marks(picture), scored(picture)
-    assert len(known) == len(points)
-    centers = []
-    for point in points:
-        x, y = float(point["x"]), float(point["y"])
-        ((look, right, top, _),) = (
-            rest for tip, *rest in known if f"{first} {x:.1f}, {second} {y:.1f}." in tip and point["example"] in tip
-        )
-        assert look == compare_charts.SIDES["above" if y > x else "below" if y < x else "on"][0]
-        centers.append((x, right, y, top))
-    across, right, up, top = np.array(centers).T
-    assert np.polyfit(across, right, 1, full=True)[1] == pytest.approx(0, abs=0.1)
-    assert np.corrcoef(up, top)[0, 1] == pytest.approx(-1)
-    assert picture[1]["role"] == "img"
-    assert picture.csv().splitlines()[0] == f"{first},{second},questions,example"
-
-
-def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
-    """Return the hover text, color, center and width of each mark."""
-    results = []
-    for part in picture[2]:
-        if isinstance(part, list) and "bubble" in part[1].get("class", ""):
-            title, dot = part[2]
-            if dot[0] == "circle":
-                x, y, width = float(dot[1]["cx"]), float(dot[1]["cy"]), 2 * float(dot[1]["r"])
-            else:
-                _, x, y, _, _, up, _, *_ = (float(n) if n.strip("-.0123456789") == "" else n for n in dot[1]["d"].split())
-                width = 2 * abs(up)
-            results.append((title[2][0], part[1]["class"].split()[-1], x, y, width))
-    return results
-
-
-def planted(three_runs: Comparison, pairs: list[tuple[float, float]]) -> Comparison:
-    """Return a comparison whose first two runs have these scores."""
-    questions = [three_runs.questions[0]] * len(pairs)
-    return replace(three_runs, questions=questions, values=np.array(pairs).T)
-
-
-def test_mark_areas_are_proportional_to_question_counts(three_runs: Comparison) -> None:
-    picture, _ = compare_charts.scatter(planted(three_runs, [(1.0, 0.0)] * 100 + [(0.0, 0.0)] * 400), 0, 1, PERCENT)
-    first, second = marks(picture)
-    widths = first[-1] / 10, second[-1] / 12
-    assert widths[0] ** 2 == pytest.approx(4 * widths[1] ** 2, rel=0.03)
-
-
-def test_infinite_and_equal_values_are_drawn_without_an_error(three_runs: Comparison) -> None:
-    assert compare_charts.scatter(planted(three_runs, [(math.inf, 1.0)]), 0, 1, PERCENT)[0] is None
-    picture, sides = compare_charts.scatter(planted(three_runs, [(math.inf, 1.0), (1.0, 1.0)]), 0, 1, PERCENT)
-    ((_, _, x, y, _),) = marks(picture)
-    assert np.isfinite([x, y]).all()
-    assert sides == {"below": 1, "on": 1}

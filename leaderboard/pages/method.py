@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,7 +18,7 @@ from leaderboard.elements import formats, nodes
 from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families, scale_of
 from leaderboard.elements.marks import OUTCOMES, run_marks
 from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, fold_facts, link, named, note, prose, section, show_value
-from leaderboard.elements.pictures import Picture, Point, plot, point_of
+from leaderboard.elements.pictures import Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table, value_cell
 from leaderboard.pages import page
 from leaderboard.read import Source
@@ -31,14 +30,10 @@ from results.gate.timeline import outcome_of, worth_showing
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint, made_with
 from results.store.cost_queries import Cost
-from results.store.provenance import Result, curve, thinned
+from results.store.provenance import Result
 from results.store.queries import RunRow
 from results.store.store import shortened
 
-# Checkpoints whose curves are drawn together.
-_CURVES = 6
-# Quantities that are drawn first if there are several.
-_FIRST = ("loss",)
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
 _ARXIV_NUMBER = re.compile(_NUMBER)
 # A paper on arXiv: address of its page or file, DOI, or "arXiv:" and its number.
@@ -60,7 +55,7 @@ def render(at: Source) -> None:
         return
     cards = source.method_cards(at)
     left, right = bar("method", [1, 2])
-    method = state.select("Method", "method", known, resets=("family", "figure"), within=left)
+    method = state.select("Method", "method", known, resets=("family",), within=left)
     runs = source.runs_of(at, method)
     own = [checkpoint for checkpoint in source.known_checkpoints(at) if checkpoint.method == method]
     if method not in cards and any(run.card for run in runs):
@@ -77,7 +72,6 @@ def render(at: Source) -> None:
     _show_results(at, runs, groups[family])
     if own:
         show(section("Checkpoints", checkpoints(own, used)), "checkpoints")
-        _show_curves(own)
     permalink()
 
 
@@ -125,21 +119,6 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
     chart = plot(shown, "run, in the order in which they were started", axis, about) if len(shown) > 1 else None
     listed = timeline_table(points, values, metric, definitions)
     show(el("div", chart, listed, cls="stack"), "timeline", state.act((), {"runs": page("compare")}))
-
-
-def _show_curves(own: list[Checkpoint]) -> None:
-    """Draw the training curves in the registered folders of the checkpoints; nothing if there are none."""
-    read = {f"{item.stage} {item.sha256[:8]}": curve(item.path) for item in own[:_CURVES]}
-    read = {name: figures for name, figures in read.items() if figures}
-    if not read:
-        return
-    names = list(dict.fromkeys(figure for figures in read.values() for figure in figures))
-    show(section("Training curves"), "curves-title")
-    first = next((name for name in _FIRST if name in names), names[0])
-    figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
-    curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
-    left_out = note(f"Of the {_CURVES} newest of {len(own):,} checkpoints.") if len(own) > _CURVES else None
-    show(el("div", curve_chart(curves, figure), left_out, cls="stack"), "curve-chart")
 
 
 def submitted_cards(method: str, runs: Sequence[RunRow]) -> Node:
@@ -302,17 +281,6 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
         NumberColumn("Runs", lambda item: len(runs.get(item.sha256, ())), "made with it"),
     ]
     return table("Checkpoints", "checkpoints", matches, columns)
-
-
-def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """Draw a training curve (one quantity over the steps), with one line per checkpoint; None without points."""
-    points = [
-        Point(name, step, value, math.nan, math.nan, name, f"{value:.4g} at step {step:,.0f}")
-        for name, each in curves.items()
-        for step, value in thinned(each)
-    ]
-    label = "The value over the steps of each training; its values can be downloaded"
-    return plot(points, "step", figure.replace("_", " "), label)
 
 
 def timeline_table(points: Sequence[TimelinePoint], values: Values, metric: str, definitions: Definitions) -> Node:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -257,12 +255,6 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
     return [Sample(row, {item: owned[item] for item in row.evidence if item in owned}) for row in chosen]
 
 
-CURVE = "curve.jsonl"
-"""Loss curve in a checkpoint's folder: one JSON object per step."""
-_MOST_BYTES = 32 * 2**20
-"""Maximum bytes of a loss curve."""
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """Scores and cost of one run, for a method's page.
@@ -353,45 +345,3 @@ def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, floa
 def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
     rows = store.database.rows("SELECT run, max(peak_memory_bytes) FROM usage WHERE list_contains(?, run) GROUP BY run", [list(runs)])
     return dict(rows)
-
-
-def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Read a training's curves from a checkpoint folder: (step, value) pairs by quantity, for example the loss.
-
-    Lines without a step, non-finite values and a truncated last line are skipped.
-
-    Args:
-        folder: The folder of the registered checkpoint.
-
-    Returns:
-        Empty if the folder has no curve or was deleted.
-    """
-    try:
-        with (folder / CURVE).open("rb") as file:
-            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return {}
-    results: dict[str, list[tuple[float, float]]] = {}
-    for line in text.splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(row, dict) or not _finite(row.get("step")):
-            continue
-        for name, value in row.items():
-            if name != "step" and _finite(value):
-                results.setdefault(str(name), []).append((float(row["step"]), float(value)))
-    return results
-
-
-def thinned(points: Sequence[tuple[float, float]], most: int = 400) -> list[tuple[float, float]]:
-    """Reduce a curve to at most `most` points by averaging over segments of equal length, so that a spike affects only its segment."""
-    if len(points) <= most:
-        return list(points)
-    parts = np.array_split(np.asarray(points, np.float64), most)
-    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from leaderboard.elements.formats import PERCENT
@@ -32,7 +30,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """Return a store in which `dense` has a card, a checkpoint with a curve, and gate decisions."""
+    """Return a store in which `dense` has a card, a checkpoint, and gate decisions."""
     store = Store(copied())
     store.put_cards(
         [
@@ -50,9 +48,7 @@ def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     )
     model = store.folder.parent / "model"
     model.mkdir()
-    rows = [{"step": step, "loss": 1.0 / (1 + step), "rate": 0.5} for step in range(5)]
-    lines = [*map(json.dumps, rows), "not json", '{"step": 9, "loss": NaN}', '{"loss": 3}', '{"step": 5, "lo']
-    (model / "curve.jsonl").write_text("\n".join(lines))
+    (model / "curve.jsonl").write_text("{}")
     made = checkpoints.describe(model, method="dense", stage="towers", parents=["ab" * 32])
     checkpoints.register(store, made.path)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
@@ -97,23 +93,7 @@ def test_stage_seconds_sum_to_the_question_time(filled: Path) -> None:
         assert result.cost.seconds == pytest.approx(2.9)
 
 
-def test_training_curve_skips_values_that_cannot_be_drawn(trained: Path) -> None:
-    (item,) = checkpoints.checkpoints(Store(trained))
-    curve = provenance.curve(item.path)
-    assert curve["loss"] == [(step, 1.0 / (1 + step)) for step in range(5)]
-    assert len(curve["rate"]) == 5
-    assert provenance.curve(item.path / "gone") == {}
-
-
-def test_thinned_curve_keeps_the_mean() -> None:
-    points = [(float(step), float(step % 7)) for step in range(4000)]
-    thin = provenance.thinned(points)
-    assert len(thin) == 400
-    assert np.mean([value for _, value in thin]) == pytest.approx(np.mean([value for _, value in points]))
-    assert provenance.thinned(points[:400]) == points[:400]
-
-
-def test_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, trained: Path) -> None:
+def test_page_shows_card_results_checkpoints_and_decisions(app: Start, trained: Path) -> None:
     page = app(trained).open("methods", method="dense")
     assert not page.test.exception
     card = page.part("card")
@@ -123,7 +103,6 @@ def test_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, tra
     (item,) = checkpoints.checkpoints(Store(trained))
     assert item.sha256[:12] in words(page.part("checkpoints"))
     assert "abababab" in words(page.part("checkpoints"))
-    assert page.has("curve-chart")
     decided = gate_history.history(Store(trained))[0]
     response = words(page.part("timeline"))
     assert decided.outcome in response
@@ -142,7 +121,7 @@ def test_every_stored_method_can_be_chosen_and_shows_its_runs(app: Start, filled
 
 def test_unknown_method_falls_back_to_the_default(app: Start, filled: Path) -> None:
     usual = app(filled).open("methods")
-    page = app(filled).open("methods", method="../../etc/passwd", family="<script>", figure="x")
+    page = app(filled).open("methods", method="../../etc/passwd", family="<script>")
     assert not page.test.exception
     assert page.part("results") == usual.part("results")
 

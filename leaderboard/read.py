@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from results.boards import board as boards
 from results.boards import compare, style
-from results.boards import diff as diffs
 from results.boards.board import Board, groups
 from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
@@ -172,7 +171,6 @@ judge_card = kept(judge_cards.judge_card, 16, wait=_JUDGED)
 verdicts = kept(judgments.verdicts, 128)
 style_gaps = kept(style.style_gaps, 16, wait=_COMPARING)
 compared = kept(compare.compare, 32, shared=True)
-diff = kept(diffs.diff, 32, wait=_COMPARING)
 method_ids = kept(provenance.method_ids, 4)
 runs_of = kept(provenance.runs_of, 32)
 results_of = kept(provenance.results_of, 32)

@@ -9,11 +9,12 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.drawing import permalink, show, show_all, tell
 from leaderboard.elements.formats import ALL_RUNS, board_key
-from leaderboard.elements.nodes import el, note, section
+from leaderboard.elements.nodes import aside, el, note, section
 from leaderboard.pages import page
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, show_running
+from results.boards.diff import settings_of
 from results.store import checkpoints, cost_queries, queries
 from results.store.queries import RunRow
 from results.store.store import shortened
@@ -102,17 +103,13 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     }
     second = state.select("Other run", "with", labels)
     if second == NONE:
-        show(note("You then see settings, numbers and answers of both side by side."), "diff-none")
+        show(note("You then see in which settings the two differ."), "diff-none")
         return
-    result = read.diff(at, run, others[second], questions=0)
-    definitions = read.definitions(at)
-    unpaired = [f"The numbers are not paired: {result.unpaired}."] if result.unpaired else []
+    command = f"ragmeter results compare {run.short} {shortened(second)}"
     parts = {
         "diff-who": note(f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)})."),
-        "settings": diff_view.settings(result.settings),
-        "diff-notes": el("div", *map(note, (*unpaired, *result.read))),
-        "numbers": diff_view.numbers(result, definitions) if result.numbers else None,
-        "diff-command": el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")),
+        "settings": diff_view.settings(settings_of(run, others[second])),
+        "diff-command": el("p", aside("Their scores: "), el("span", command, cls="command")),
     }
     show_all("differences", parts)
     if board_key(run) == board_key(others[second]):

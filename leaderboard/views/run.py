@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import Scale, explanation, scale_of
 from leaderboard.elements.marks import SOURCES, doubt_marks, row_marks, status_badge
 from leaderboard.elements.nodes import Node, aside, button, el, facts, fold, fold_facts, named, note, show_value
-from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, tested_cell, value_cell
-from results.boards.diff import Diff, Number, Setting
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table
+from results.boards.diff import Setting
 from results.store.checkpoints import Checkpoint
 from results.store.cost_queries import IndexCost
 from results.store.doubts import not_rescored
@@ -35,35 +34,6 @@ def settings(results: Sequence[Setting]) -> Node:
 
 def _side(value: Any, there: bool) -> Cell | str:
     return show_value(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
-
-
-def numbers(result: Diff, definitions: Definitions) -> Node:
-    """Build the table of both runs' scores, with the paired difference if they have the same questions."""
-
-    def scale(item: Number) -> Scale:
-        return scale_of(item.metric, definitions)
-
-    def name(item: Number) -> Node:
-        unit = el("span", scale(item).unit, cls="unit")
-        return el("span", formats.metric_label(item.metric), unit, tip=explanation(item.metric, definitions))
-
-    def difference(item: Number) -> Cell | None:
-        of = item.difference
-        return None if of is None else tested_cell(of, item.p_holm, scale(item), higher_is_better=item.higher_is_better)
-
-    paired = "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %"
-    test = "Sign-flip permutation test, corrected over the metrics shown"
-    columns: list[Column[Number]] = [
-        Column("Metric", name),
-        NumberColumn("First", lambda item: value_cell(item.first, scale(item)), "95 % interval"),
-        NumberColumn("Second", lambda item: value_cell(item.second, scale(item)), "95 % interval"),
-        NumberColumn("Difference", difference, "second minus first", paired),
-        NumberColumn("p", lambda item: formats.p_value(item.p_holm), "Holm-corrected", test),
-        NumberColumn("Higher", lambda item: item.difference.wins if item.difference else None, "questions"),
-        NumberColumn("Equal", lambda item: item.difference.ties if item.difference else None, "questions"),
-        NumberColumn("Lower", lambda item: item.difference.losses if item.difference else None, "questions"),
-    ]
-    return table("Both runs on each metric", "numbers-scroll", result.numbers, columns)
 
 
 WINDOW = timedelta(minutes=2)

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any
 
 from leaderboard.elements.formats import MAIN, families, group_of, higher_is_better
@@ -144,7 +143,6 @@ class Filters:
         kinds, readers: Allowed kinds and readers, by key.
         size, weights: Allowed size and availability of weights, from `SIZE_NAMES` and `WEIGHT_NAMES`.
         untrained: Training data that a method must not have used.
-        since, until: First and last day of a method's newest run.
     """
 
     kinds: frozenset[str] = field(default_factory=frozenset)
@@ -152,27 +150,22 @@ class Filters:
     size: str = ANY
     weights: str = ANY
     untrained: frozenset[str] = field(default_factory=frozenset)
-    since: date | None = None
-    until: date | None = None
 
     @property
     def active(self) -> int:
         """Return the number of active filters."""
-        return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
+        return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained)))
 
     def admits(self, row: System) -> bool:
         """Return whether a system passes all filters; controls always do."""
         if row.control:
             return True
-        day = row.last.date()
         return (
             (not self.kinds or any(key_of(kind) in self.kinds for kind in row.kinds))
             and (not self.readers or any(key_of(reader) in self.readers for reader in row.readers))
             and _size_is(row.parameters, self.size)
             and self.weights in (ANY, {None: UNSTATED, True: "open", False: "closed"}[row.open_weights])
             and not _trained(row, self.untrained)
-            and (self.since is None or day >= self.since)
-            and (self.until is None or day <= self.until)
         )
 
 

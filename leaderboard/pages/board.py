@@ -4,7 +4,6 @@ table with every metric, and a chart of one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
 from functools import partial
 
 import streamlit as st
@@ -45,7 +44,7 @@ BELOW = ("columns", "metric", "reference", "papers", "find", *OF_ROWS)
 MATRIX, BENCHMARK = "matrix", "benchmark"
 VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 # Parameters of filters.
-FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
+FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained")
 _ROWS, _SORTED = ("first",), ("first", "sort", "order")
 _MOST = 50
 # Parameters that change only what is below the first row of widgets.
@@ -258,21 +257,11 @@ def filters_of_url(result: Choices) -> Filters:
         state.pick("size", list(SIZE_NAMES), ANY),
         state.pick("weights", list(WEIGHT_NAMES), ANY),
         frozenset(result.training[key] for key in _known("untrained", result.training)),
-        _day("since"),
-        _day("until"),
     )
 
 
 def _known(name: str, known: Mapping[str, str]) -> frozenset[str]:
     return frozenset(state.read(name).split(",")) & frozenset(known)
-
-
-def _day(name: str) -> date | None:
-    try:
-        return date.fromisoformat(state.settle(name, state.read(name)))
-    except ValueError:
-        state.settle(name, "")
-        return None
 
 
 def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
@@ -292,9 +281,6 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
             _several("Not trained on", "untrained", result.training)
         else:
             st.caption("No method here declares training data.")
-        for place, label, name in zip(st.columns(2), ("Run on or after", "Run on or before"), ("since", "until"), strict=True):
-            bound = state.bound(name, _day(name), _ROWS, lambda day: day.isoformat() if day else None)
-            place.date_input(label, value=None, format="YYYY-MM-DD", **bound)
         papers = widgets.choose_papers()
         st.button(
             "Clear filters",

@@ -12,7 +12,7 @@ import streamlit as st
 from leaderboard import read
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.matrix.benchmark import of_metrics
-from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Choices, Filters, choices, columns_of, labels, metrics_of, own_metrics, settings_of
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Filters, columns_of, labels, metrics_of, own_metrics, settings_of
 from leaderboard.matrix.table import Shown
 from leaderboard.read import Source, checkpoints_by_hash, definitions, method_cards, run_groups, store_of
 from results.boards import budget
@@ -124,15 +124,6 @@ Scope = tuple[str | None, str, str, str]
 """Experiment (None: all runs), setting, metric family and metric of the matrix page."""
 
 
-@dataclass(frozen=True)
-class Entrants:
-    """Columns, systems and available filters of the matrix page."""
-
-    columns: list[Column]
-    rows: list[System]
-    choices: Choices
-
-
 def _ids(at: Source, experiment: str | None) -> list[str]:
     return [run.run for group in run_groups(at, experiment) for run in group]
 
@@ -170,12 +161,6 @@ def _costs_of(at: Source, groups: Sequence[Sequence[RunRow]]) -> dict[str, Cost]
     return {run: cost for run, cost in results.items() if cost is not None}
 
 
-@st.cache_resource(show_spinner=False, max_entries=8)
-def settings(at: Source, experiment: str | None) -> list[str]:
-    """List the retrieval settings that can be selected."""
-    return settings_of(run_groups(at, experiment)) or [ALL_SETTINGS]
-
-
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
     """Return the boards in one retrieval setting, with rows as `_folded` makes them."""
@@ -188,14 +173,13 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
-def entrants(at: Source, scope: Scope) -> Entrants:
+def entrants(at: Source, scope: Scope) -> tuple[list[Column], list[System]]:
     """Return the columns and systems of the matrix for the chosen metric."""
     experiment, setting, family, measure = scope
     groups = setting_of(at, experiment, setting).groups
     cards, primary = read.datasets(at), read.primary(at, experiment)
     columns = columns_of(groups, _scored(at, _ids(at, experiment)), definitions(at), cards, family, measure, primary)
-    rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
-    return Entrants(columns, rows, choices(rows))
+    return columns, systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)
@@ -218,15 +202,16 @@ def _figures_of(at: Source, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, scope: Scope) -> dict[str, Figures]:
-    return _figures_of(at, wanted_of(entrants(at, scope).columns, _folded(at, scope[0]).series))
+    return _figures_of(at, wanted_of(entrants(at, scope)[0], _folded(at, scope[0]).series))
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _field(at: Source, scope: Scope, datasets: tuple[str, ...], filters: Filters) -> tuple[list[Column], list[System], Mapping[Key, Cell]]:
     """Return filtered columns and methods with their ranked cells."""
-    result, broken = entrants(at, scope), _folded(at, scope[0]).violations
-    columns = [column for column in result.columns if column.key in datasets]
-    rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
+    every, entered = entrants(at, scope)
+    broken = _folded(at, scope[0]).violations
+    columns = [column for column in every if column.key in datasets]
+    rows = [row for row in entered if filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, scope)
     cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     return columns, rows, cells
@@ -260,11 +245,10 @@ def prepare() -> None:
         return
     with suppress(UserError):
         experiment = next(iter(read.ordered_experiments(at)), None)
-        setting = settings(at, experiment)[0]
+        setting = settings_of(run_groups(at, experiment))[0]
         known = setting_of(at, experiment, setting)
         if not known.metrics:
             return
         scope = experiment, setting, MAIN, OWN
-        rows = entrants(at, scope).rows
-        reference = read.reference_of(at, experiment, [row.name for row in rows if not row.control])
+        reference = read.reference_of(at, experiment, [row.name for row in entrants(at, scope)[1] if not row.control])
         matrix_of(at, scope, tuple(known.names), Filters(), reference)

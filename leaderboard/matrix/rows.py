@@ -31,7 +31,7 @@ def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
     every = [runs[0].setting for runs in groups]
     distinct = sorted(dict.fromkeys(every), key=lambda setting: -every.count(setting))
     if len(distinct) < 2:
-        return distinct
+        return distinct or [ALL_SETTINGS]
     return [*distinct, ALL_SETTINGS] if len(distinct) < len(every) else [ALL_SETTINGS, *distinct]
 
 

@@ -111,7 +111,7 @@ def _matrix(at: Source) -> None:
     """Draw the start page: the overview matrix of methods against benchmarks."""
     first = bar("shown", [3, 3, 2, 3])
     experiment = widgets.experiment_box(at, first[0])
-    settings = {name: "All settings" if name == ALL_SETTINGS else name for name in read_boards.settings(at, experiment)}
+    settings = {name: "All settings" if name == ALL_SETTINGS else name for name in rows.settings_of(read.run_groups(at, experiment))}
     setting = state.select("Setting", "setting", settings, resets=("datasets", *_SORTED), within=first[1])
     known, definitions = read_boards.setting_of(at, experiment, setting), read.definitions(at)
     if not known.metrics:
@@ -136,15 +136,15 @@ def _matrix(at: Source) -> None:
 def _below_matrix(at: Source, scope: read_boards.Scope) -> None:
     """Draw reference, search, filters, exports, and the table."""
     experiment, setting, family, _ = scope
-    compared, result = bar("compared", [4, 4, 2, 2], align="bottom"), read_boards.entrants(at, scope)
-    able = [row.name for row in result.rows if not row.control]
+    compared, (_, entered) = bar("compared", [4, 4, 2, 2], align="bottom"), read_boards.entrants(at, scope)
+    able, choices = [row.name for row in entered if not row.control], rows.choices(entered)
     reference = widgets.choose_reference(at, experiment, able, compared[0])
     words = state.search("Find", "find", placeholder="method or reader", resets=("first",), within=compared[1])
-    passing = filters_of_url(result.choices)
+    passing = filters_of_url(choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in read_boards.setting_of(at, experiment, setting).names.items()}
     datasets = [key for key in labels if key in _known("datasets", labels)] or list(labels)
     with compared[2]:
-        papers = draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
+        papers = draw_filters(labels, choices, passing.active + (len(datasets) < len(labels)))
     shown, verdicts = read_boards.matrix_of(at, scope, tuple(datasets), passing, reference)
     board = shown.board
     part, order = chosen_rows(board, words)
@@ -169,7 +169,7 @@ def _below_matrix(at: Source, scope: read_boards.Scope) -> None:
         papers=papers,
         verdict=verdict.first_line(verdicts),
         message=message,
-        left_out=len(result.rows) - len(board.rows),
+        left_out=len(entered) - len(board.rows),
         below={"overall": overall(shown)},
     )
 

@@ -16,9 +16,9 @@ from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, link, named, note, prose, section
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table
 from leaderboard.read import Source
+from leaderboard.views.question import gold_passages, question
 from leaderboard.widgets import as_page
-from results.store.answer_queries import Passage
-from results.store.provenance import DatasetFacts, Sample
+from results.store.provenance import DatasetFacts
 
 # Questions shown at a time.
 SAMPLES = 5
@@ -43,7 +43,8 @@ def render(at: Source) -> None:
     state.settle("start", str(start) if start else "")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
     with right:
-        show(section("Some of its questions", el("section", *map(_sample, rows), cls="stack")), "samples")
+        parts = (el("div", question(row.question), gold_passages(row.question, row.passages), cls="sample") for row in rows)
+        show(section("Some of its questions", el("div", *parts, cls="stack")), "samples")
         if dataset.questions > SAMPLES:
             text = "Show other questions from all parts of the dataset"
             st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)), help=text)
@@ -53,8 +54,6 @@ def render(at: Source) -> None:
 _HUB = "https://huggingface.co/datasets/"
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _REVISION = re.compile(r"[\w.-]+", re.ASCII)
-_LONGEST = 700
-"""Maximum characters of a displayed passage."""
 
 
 def dataset_key(dataset: DatasetFacts) -> str:
@@ -139,26 +138,3 @@ def contamination(dataset: DatasetFacts) -> Node:
         text = "These submissions declare training data that cover these questions; their scores carry a badge."
     command = el("span", f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}", cls="command")
     return section("Contamination", result, note(text), el("p", aside("To look for the questions in training files: "), command))
-
-
-def _sample(sample: Sample) -> Node:
-    row = sample.question
-    about = [row.type, f"document {row.document_id}" if row.document_id else "", row.question]
-    golds = [el("span", gold, cls="gold-answer") for gold in dict.fromkeys(row.answers) if gold]
-    evidence = el("div", *(_passage(identifier, sample.passages.get(identifier)) for identifier in row.evidence), cls="stack")
-    title = el("summary", f"{len(row.evidence)} gold passage{'s' * (len(row.evidence) != 1)}")
-    return el(
-        "div",
-        el("p", " · ".join(part for part in about if part), cls="kicker"),
-        el("p", el("strong", row.text)),
-        el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds else note("no gold answer"),
-        el("details", title, evidence, key=f"gold-{row.question}") if row.evidence else None,
-        cls="sample",
-    )
-
-
-def _passage(identifier: str, passage: Passage | None) -> Node:
-    if passage is None:
-        return note(f"{identifier}: not among the stored passages")
-    text = passage.text if len(passage.text) <= _LONGEST else passage.text[:_LONGEST] + " …"
-    return el("div", el("strong", passage.title) if passage.title else None, el("p", text))

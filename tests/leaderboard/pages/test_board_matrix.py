@@ -226,7 +226,7 @@ def test_page_offers_files_of_the_displayed_table(app: Start, several: Path) -> 
 
 def test_exported_tables_have_the_displayed_values(several: Path, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
     at, scope = Source(str(several), (0,)), ("several", ALL_SETTINGS, MAIN, OWN)
-    columns = read_boards.entrants(at, scope).columns
+    columns, _ = read_boards.entrants(at, scope)
     shown, _ = read_boards.matrix_of(at, scope, tuple(column.key for column in columns), Filters(), None)
     boards = read_boards.exported(at, "several", columns)
     values = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board, boards
 from results.boards.folded import Folded
 from results.boards.health import health
-from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells, wanted_of
+from results.boards.matrix import Cell, Column, Key, Matrix, matrix, ranked_cells, wanted_of
 from results.boards.published import closest
 from results.boards.systems import COSTS, Figures, System, Wanted, key_of, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
@@ -230,12 +230,17 @@ def matrix_of(
     return shown, matrix_verdicts(board, figures, definitions(at))
 
 
-def exported(at: Source, experiment: str, columns: Sequence[Column]) -> list[Board]:
-    """Build a board of each column with all of the experiment's methods, for tables as the command line writes them."""
+def exported(at: Source, experiment: str, whole: Matrix, rows: Collection[System]) -> list[Board]:
+    """Build a board of each column of a matrix with some of its rows, for tables as the command line writes them."""
+    columns, shown = whole.columns, {run.run for row in rows for run in row.runs.values()}
     metrics = {column.key: column.metric for column in columns if column.metric is not None}
-    every = boards(store_of(at), experiment, metrics=list(dict.fromkeys(metrics.values())), over_seeds=True)
+    every = boards(store_of(at), experiment, metrics=list(dict.fromkeys(metrics.values())), over_seeds=True, reference=whole.reference)
     keyed = ((key_of(item.dataset_fingerprint, item.setting, item.seed), item) for item in every)
-    return [replace(item, metrics=(metrics[key],)) for key, item in keyed if key in metrics]
+    return [
+        replace(item, metrics=(metrics[key],), rows=tuple(row for row in item.rows if row.run.run in shown))
+        for key, item in keyed
+        if key in metrics
+    ]
 
 
 def prepare() -> None:

@@ -43,6 +43,7 @@ def of_metrics(
         next((row.name for row in rows if row.any_run.run == base), None),
         dict.fromkeys(metrics, board.sampled),
         dict.fromkeys(metrics, board.questions),
+        size=(board.questions, board.sampled.count(board.questions)),
     )
     names = {metric: formats.metric_name(metric, board.metrics) for metric in metrics}
     return Shown(whole, names, definitions, closest(whole), Benchmark(board, focus, by_run))

@@ -150,7 +150,7 @@ def _below_matrix(at: Source, scope: read_boards.Scope) -> None:
     part, order = chosen_rows(board, words)
     texts = {"csv": lambda: exports.csv(shown, part.matching)}
     if experiment is not None and family != COST:
-        boards = partial(read_boards.exported, at, experiment, board.columns)
+        boards = partial(read_boards.exported, at, experiment, board, part.matching)
         texts["md"] = lambda: render_boards(boards(), "markdown")
         texts["tex"] = lambda: wide_latex(boards(), read.definitions(at), experiment)
     with compared[3]:

@@ -21,7 +21,7 @@ from results.boards.controls import ABOUT_ANSWERS, wrongly_ranked
 from results.boards.folded import folded_columns, folded_costs, folded_runs, series_of
 from results.boards.health import health
 from results.boards.health_lines import HealthLine
-from results.boards.names import base_name
+from results.boards.names import base_name, is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides, trainings_of
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, systems, why_not_ranked
@@ -213,7 +213,7 @@ def boards(
     stored = queries.experiment(store, experiment) if experiment else None
     if reference is None:
         reference = stored.reference if stored else None
-    elif not any(reference in (run.method, base_name(run.method)) for run in runs):
+    elif not any(reference == base_name(run.method) or is_called(reference, run.method) for run in runs):
         raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
     results = groups(runs)
     every = [run.run for group in results for run in group]

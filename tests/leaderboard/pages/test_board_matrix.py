@@ -228,7 +228,7 @@ def test_exported_tables_have_the_displayed_values(several: Path, typeset: Calla
     at, scope = Source(str(several), (0,)), ("several", ALL_SETTINGS, MAIN, OWN)
     columns, _ = read_boards.entrants(at, scope)
     shown, _ = read_boards.matrix_of(at, scope, tuple(column.key for column in columns), Filters(), None)
-    boards = read_boards.exported(at, "several", columns)
+    boards = read_boards.exported(at, "several", shown.board, shown.board.rows)
     values = {
         (row.run.run, board.metrics): row.cells[board.metrics[0]].estimate.value for board in boards for row in board.rows if row.cells
     }
@@ -241,6 +241,20 @@ def test_exported_tables_have_the_displayed_values(several: Path, typeset: Calla
     assert len(boards) == len([column for column in columns if column.metric is not None])
     assert values == pytest.approx(cells, nan_ok=True)
     assert typeset(wide_latex(boards, read.definitions(at), "several"), tmp_path) > 1000
+
+
+def test_exported_tables_have_the_displayed_rows_and_reference(several: Path) -> None:
+    at, scope = Source(str(several), (0,)), ("several", ALL_SETTINGS, MAIN, OWN)
+    columns, _ = read_boards.entrants(at, scope)
+    shown, _ = read_boards.matrix_of(at, scope, tuple(column.key for column in columns), Filters(), "dense")
+    kept = [row for row in shown.board.rows if row.name in ("bm25", "dense")]
+    for board in read_boards.exported(at, "several", shown.board, kept):
+        assert board.reference == "dense"
+        assert {row.run.method for row in board.rows} == {"bm25", "dense"}
+        (metric,) = board.metrics
+        differences = {row.run.method: row.cells[metric].difference for row in board.rows if metric in row.cells}
+        assert differences["dense"] is None
+        assert differences["bm25"] is not None
 
 
 def test_stored_text_is_never_rendered_as_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:

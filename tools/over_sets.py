@@ -21,6 +21,7 @@ from results.boards.tables import labels, stars
 from results.boards.unread import range_of_metric
 from results.errors import counted
 from results.statistics.difference import CLAIM_CLUSTERS
+from results.statistics.holm import holm_levels
 from results.statistics.pooled import Stratum, pilot, pooled
 from results.store import queries
 from results.store.queries import RunRow
@@ -55,10 +56,12 @@ def rows_over(store: Store, experiments: Sequence[str], heads: Sequence[str], ba
         kin = kin_of(columns, known)
         strata = [_stratum(known[column.key], [run.run for run in column.runs], kin[column.key]) for column in columns]
         questions, clusters = size_of(columns, known, kin)
-        for row, (name, result) in enumerate(zip(names, pooled(strata), strict=True)):
+        results = pooled(strata)
+        levels = holm_levels(np.array([result.p for result in results]))
+        for row, (name, result, level) in enumerate(zip(names, results, levels, strict=True)):
             alone = pilot([Stratum([s.candidates[row]], [s.references[row]], s.questions, s.clusters, s.kin, s.metric) for s in strata])
             significant = bool(stars(result.p_holm))
-            least = float(alone.detectable()[0])
+            least = float(alone.detectable(level=level)[0])
             against = {"method": f"{base} ({counted(seeds, 'seed')})", "value": result.value, "low": result.low, "high": result.high}
             mean = float(np.mean([np.nanmean(part.candidates[row].mean) for part in strata]))
             yield {
@@ -94,8 +97,8 @@ def _stratum(known: Figures, runs: Sequence[str], kin: int) -> Stratum:
 
 
 def _asked(columns: Sequence[Column]) -> str:
-    """Name the datasets, and once the styles that all are in: `a:dev and b:dev, informal evidence and informal distractors`."""
+    """Name the datasets, and once the styles that all are in: `a:dev, b:dev, informal evidence and informal distractors`."""
     known = [style_of_name(column.first.dataset) for column in columns]
-    bases = " and ".join(dict.fromkeys(how.base.partition("(")[0] for how in known))
+    bases = ", ".join(dict.fromkeys(how.base.partition("(")[0] for how in known))
     styles = " and ".join(dict.fromkeys(how.name for how in known))
     return ", ".join(filter(None, (bases, styles)))

@@ -39,6 +39,7 @@ def test_difference_over_experiments_is_the_mean_over_their_benchmarks(store: St
     for row in rows:
         assert row["base"]["value"] == pytest.approx(sum(difference(board, row["metric"]) for board in every) / len(every))
         assert row["base"]["low"] < row["base"]["value"] < row["base"]["high"]
+        assert row["base"]["detectable"] >= (row["base"]["high"] - row["base"]["low"]) / 2
         assert row["base"]["n"] == 40, "the second experiment asks the same 20 questions in two styles"
         assert not row["beats"], "one training is not enough for a claim"
 

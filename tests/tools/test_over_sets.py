@@ -9,20 +9,23 @@ from results.boards.board import Board, boards
 from results.store.store import Store
 from tools.over_sets import rows_over
 
-STYLES = [{"restyled": "evidence"}, {"restyled": "distractors"}]
+ASKED = {
+    "first": [{"id": "worlds/multihop", "split": "train", "config": {"worlds": 12, "questions": 60}}],
+    "second": [
+        {"id": "styled", "split": "test", "limit": 60, "config": {"base": "worlds/multihop", "mix": {"informal": 1}, "restyled": which}}
+        for which in ("evidence", "distractors")
+    ],
+}
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("sets") / "store"
-    for name, split, styles in (("first", "validation", [{}]), ("second", "test", STYLES)):
-        data = [{"id": "worlds/multihop", "split": split}] if styles == [{}] else [
-            {"id": "styled", "split": split, "config": {"base": "worlds/multihop", "mix": {"informal": 1}, **style}} for style in styles
-        ]  # fmt: skip
+    for name, benchmarks in ASKED.items():
         ragmeter.run(
             {
                 "name": name,
-                "benchmarks": [{**item, "limit": 20} for item in data],
+                "benchmarks": benchmarks,
                 "methods": [{"id": method, "name": method, "reader": "retrieval_only"} for method in ("random", "bm25")],
                 "metrics": ["recall@5", "mrr@10"],
                 "reference": "random",
@@ -40,7 +43,7 @@ def test_difference_over_experiments_is_the_mean_over_their_benchmarks(store: St
         assert row["base"]["value"] == pytest.approx(sum(difference(board, row["metric"]) for board in every) / len(every))
         assert row["base"]["low"] < row["base"]["value"] < row["base"]["high"]
         assert row["base"]["detectable"] >= (row["base"]["high"] - row["base"]["low"]) / 2
-        assert row["base"]["n"] == 40, "the second experiment asks the same 20 questions in two styles"
+        assert row["base"]["n"] == 120, "the second experiment asks the same 60 questions in two styles"
         assert not row["beats"], "one training is not enough for a claim"
 
 

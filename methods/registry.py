@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import MissingPackage, UserError, unknown_name
-from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.fingerprint import fingerprint, without_store
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry, config_class
 from benchmarks.corpus import Corpus
@@ -293,7 +293,7 @@ class Component:
     def describe(self) -> dict[str, Any]:
         """Return id, version, options, weights and the code of plug-ins; the fingerprint is a hash of this."""
         weights = self.entry.checkpoint_hash(self.config) if self.entry.checkpoint_hash else None
-        config = self.config.model_dump(mode="json")
+        config = without_store(self.config.model_dump(mode="json"))
         described = {"id": self.id, "version": self.entry.version, "config": config, "weights": weights}
         return described | code_of_parts(self.codes)
 

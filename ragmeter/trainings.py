@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint
+from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint, without_store
 from benchmarks.core.models import FrozenModel
 from methods.registry import code_of_parts, codes_named
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
@@ -87,7 +87,7 @@ class TrainingPlan:
 def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
     """Return the identity of a training: its version, its options, and the code of plug-ins."""
     codes = codes_named(config) | ({} if entry.code is None else {entry.id: entry.code})
-    return fingerprint(entry.id, entry.version, config.model_dump(mode="json"), *code_of_parts(codes).values())
+    return fingerprint(entry.id, entry.version, without_store(config.model_dump(mode="json")), *code_of_parts(codes).values())
 
 
 def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:

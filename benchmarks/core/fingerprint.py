@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,6 +39,20 @@ def fingerprint(*parts: Any) -> str:
     """
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=LENGTH // 2).hexdigest()
+
+
+_IN_STORE = re.compile(r".*[/\\](checkpoints[/\\][\w.-]+[/\\][0-9a-f]{12}(?:[/\\].*)?)", re.DOTALL)
+"""Pattern of a trained checkpoint's folder in a store, which is named by a hash of the training."""
+
+
+def without_store(value: Any) -> Any:
+    """Shorten the folders of trained checkpoints in JSON-like values to their path in the store, which is equal wherever the store is."""
+    if isinstance(value, str):
+        match = _IN_STORE.fullmatch(value)
+        return match[1].replace("\\", "/") if match else value
+    if isinstance(value, dict):
+        return {key: without_store(item) for key, item in value.items()}
+    return [without_store(item) for item in value] if isinstance(value, list) else value
 
 
 def content_hash(chunks: Iterable[str]) -> str:

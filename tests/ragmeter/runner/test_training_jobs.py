@@ -185,6 +185,13 @@ def test_run_starts_missing_trainings_and_a_dry_run_lists_them(file: Path, tmp_p
     assert ragmeter("run", file, "--store", store, "--json")[0] == 0
     assert STEPS == []
 
+    # A store that was moved or copied to another machine holds the same trainings and answers.
+    moved = store.rename(tmp_path / "elsewhere")
+    there = json.loads(ragmeter("run", file, "--dry-run", "--store", moved, "--json")[1])
+    assert {task["status"] for task in there["tasks"]} == {"finished"}
+    assert there["after_training"] == []
+    assert all(row["trained"] for row in there["stages"])
+
 
 def test_training_in_progress_in_another_process_is_not_started(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]

@@ -9,10 +9,12 @@ gold names: leaving it out would move what follows up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
+from urllib.parse import unquote
 
 from benchmarks import text_index
 from benchmarks.core.errors import UserError
@@ -22,6 +24,9 @@ from benchmarks.schema import Passage, Question
 from benchmarks.text_index import TextIndex
 from methods.api import Evidence, Prediction, outside_of
 from methods.record import Shown
+
+_QUERY = re.compile("[?#]")
+_HOST = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 
 
 def outside(context: Shown) -> Passage:
@@ -77,13 +82,28 @@ class Matcher:
 
     def _named(self, context: Shown) -> tuple[str | None, tuple[str, ...]]:
         """Return the document that a context without a text names, if any, and the passages that it may be."""
-        for name in filter(None, (context.id, context.url)):
+        for name in chain.from_iterable(map(_forms, filter(None, (context.id, context.url)))):
             if (native := self._corpus.by_native_id(name)) is not None:
                 return None, (native,)
             with suppress(UserError):  # several documents fit
-                if (document := self._documents.find(re.split(r"[?#]", name)[0] or name)) is not None:
+                if (document := self._documents.find(name)) is not None and _agrees(name, document):
                     return document, self._corpus.by_document[document]
         return None, ()
+
+
+def _forms(name: str) -> Iterator[str]:
+    """Yield the forms of a name or URL, from exact to tolerant: decoded, and without query, fragment and closing slash.
+
+    A file may have these signs in its name (`C#.md`), and the pages of a site may differ only in the query.
+    """
+    bare = _QUERY.split(name)[0]
+    yield from dict.fromkeys(form for form in (name, unquote(name), bare, unquote(bare), unquote(bare).rstrip("/")) if form)
+
+
+def _agrees(name: str, document: str) -> bool:
+    """Return whether a name found in a document's is not a part of its query, and two URLs have the same host."""
+    hosts = {match[1].lower().removeprefix("www.") for url in (name, document) if (match := _HOST.match(url))}
+    return len(hosts) < 2 and (not _QUERY.search(name) or _QUERY.search(document) is not None)
 
 
 def _ranked(contexts: Sequence[Shown]) -> tuple[Evidence, ...]:

@@ -30,6 +30,7 @@ MOST_COMPARED = 20_000
 def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about retrieved contexts that match no passage of the corpus; ranking metrics count them as misses."""
     names = names_of(runs)
+    named = {row.run for row in runs if "contexts" in row.not_stated}
     rows = read_rows(
         store,
         """SELECT run, count(*), count(*) FILTER (json_array_length(shown, '$.matched') = 0) FROM
@@ -40,6 +41,7 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     for run, count, unmatched in rows:
         if unmatched:
             text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
+            text += ", or name a document of several passages, which only metrics with level=documents count" * (run in named)
             yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
     for row in runs:
         if "contexts" in row.not_stated:

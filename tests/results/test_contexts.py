@@ -124,6 +124,35 @@ def test_context_without_a_text_is_what_its_name_means(field: str, name: str, ma
     assert [item.matched for item in Matcher(corpus).place(outside_it, prediction).contexts or ()] == [(), ()]
 
 
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("https://example.com/docs/caf%C3%A9%20lyon.md", "docs/café lyon.md"),
+        ("docs/caf%C3%A9%20lyon.md?download=1", "docs/café lyon.md"),
+        ("https://example.com/page?id=7", "https://example.com/page?id=7"),
+        ("https://example.com/page?id=8", "https://example.com/page?id=8"),
+        ("https://example.com/page?id=9", None),
+        ("https://www.example.com/home/?utm_source=chat", "https://example.com/home"),
+        ("http://example.com/home#top", "https://example.com/home"),
+        ("https://elsewhere.org/home", None),
+        ("https://example.com/view?file=a/7", None),
+        ("C#", "C#.md"),
+        ("https://example.com/C%23.md", "C#.md"),
+        ("C.md", "C.md"),
+        ("7", "7"),
+        ("7.0", "7"),
+        ("https://[", None),
+    ],
+)
+def test_url_without_a_text_is_decoded_and_its_query_counts_if_pages_differ_in_it(name: str, document: str | None) -> None:
+    names = ["docs/café lyon.md", *(f"https://example.com/page?id={n}" for n in (7, 8)), "https://example.com/home", "C#.md", "C.md", "7"]
+    corpus = Corpus.of([Passage(f"p{number}", "", f"text {number}", document_id=own) for number, own in enumerate(names)])
+    for shown in (Shown("", id=name), Shown("", url=name)):
+        placed = Matcher(corpus).place(Question("q", "?", ()), Prediction("q", "x", contexts=(shown,)))
+        (item,) = placed.contexts or ()
+        assert list(item.matched or ()) == ([] if document is None else [f"p{names.index(document)}"])
+
+
 def test_candidates_limit_what_contexts_can_match() -> None:
     twice = [Passage("p1", "Lyon", LYON), Passage("p9", "Lyon", LYON, document_id="other")]
     question = Question("q", "?", (), candidates=("p9",))

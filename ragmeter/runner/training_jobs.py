@@ -16,6 +16,7 @@ from benchmarks.core.errors import UserError, make_folder
 from benchmarks.core.fingerprint import LENGTH, READ_QUESTIONS, FilesRead, file_sha256, fingerprint, recording_files
 from benchmarks.own.documents import listing_hash
 from benchmarks.read_questions import Recorder, recording, write_record
+from benchmarks.sources import DATA_VARIABLE, data_folder
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
 from methods.models.weights import file_hash
@@ -242,7 +243,7 @@ class TrainingJob:
         for name, (size, modified, digest) in files.items():
             path = Path(name)
             if path.exists() and not any(path.is_relative_to(folder) for folder in own):
-                results[name] = size, modified, digest or ("" if _touched(path, size, modified) else file_sha256(path))
+                results[_portable(path)] = size, modified, digest or ("" if _touched(path, size, modified) else file_sha256(path))
         write_json(self.work / FILES, results)
 
     def _files_read(self) -> FilesRead:
@@ -257,7 +258,7 @@ class TrainingJob:
         files = self._files_read()
         same: FilesRead = {}
         for name, (size, modified, digest) in files.items():
-            path = Path(name)
+            path = _placed(name)
             if path.is_dir():
                 if listing_hash(path) != digest:
                     return path
@@ -288,6 +289,20 @@ class TrainingJob:
                 data=stage.data,
             )
         return checkpoints.verify(stage.folder)
+
+
+def _portable(path: Path) -> str:
+    """Return the name under which a file that a training read is recorded: data may lie in another folder later."""
+    root = data_folder()
+    if root is None or not path.is_relative_to(root.absolute()):
+        return str(path)
+    return (Path(DATA_VARIABLE) / path.relative_to(root.absolute())).as_posix()
+
+
+def _placed(name: str) -> Path:
+    """Return the present place of a recorded file."""
+    path, root = Path(name), data_folder()
+    return path if root is None or path.is_absolute() else root / path.relative_to(DATA_VARIABLE)
 
 
 def _touched(path: Path, size: int, modified: int) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,27 @@ def test_finished_training_is_refused_if_its_base_was_replaced(tmp_path: Path) -
         require_same_files([plan], job.store)
     weights.unlink()
     require_same_files([plan], job.store)  # what does not exist any more is not checked
+
+
+@pytest.mark.parametrize("moved", ["renamed", "copied"])
+def test_training_of_files_in_a_data_folder_is_compared_with_the_folder_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    monkeypatch.setenv("RAGMETER_DATA", str(before))
+    job, plan = job_of(before, "documents", QUESTIONS)
+    job = replace(job, store=Store(tmp_path / "store"))
+    job.run(Silent())
+    require_same_files([plan], job.store)
+    (before.rename if moved == "renamed" else partial(shutil.copytree, before))(after)
+    monkeypatch.setenv("RAGMETER_DATA", str(after))
+    require_same_files([plan], job.store)
+    (after / "texts" / "one.md").write_text("b")
+    with raises("training-data-changed", where=str(after)):
+        require_same_files([plan], job.store)
+    monkeypatch.delenv("RAGMETER_DATA")
+    require_same_files([plan], job.store)  # nowhere to look
 
 
 def test_touched_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,12 @@ def _is_triple(row: Any) -> bool:
 
 
 _COLUMNS = ("head", "relation", "tail")
+_HEADER = (
+    frozenset(("head", "h", "subject", "subj", "s", "source", "src", "from", "start", "entity_1", "entity1", "e1")),
+    frozenset(("relation", "r", "rel", "relationship", "predicate", "pred", "p", "property", "edge", "type")),
+    frozenset(("tail", "t", "object", "obj", "o", "target", "tgt", "dst", "to", "end", "entity_2", "entity2", "e2")),
+)
+"""Names of the columns head, relation and tail, which tools write in different orders."""
 _N_TRIPLE = re.compile(rb"(?:<[^<>]*>|_:\S+)\s+<[^<>]*>\s+\S.*\.\s*$")
 
 
@@ -162,7 +168,7 @@ def holds_triples(path: Path) -> bool:
     Raises:
         UserError: The file is in RDF's N-Triples, whose nodes are addresses instead of names.
     """
-    first = next((raw for _, raw in numbered_lines(path) if raw.strip() and not raw.startswith(b"#")), b"")
+    first = next((raw for _, raw in numbered_lines(path) if raw.strip() and not _is_comment(raw)), b"")
     if _N_TRIPLE.match(first):
         raise UserError(
             "this file is in N-Triples, whose nodes are addresses: retrievers read names",
@@ -173,11 +179,28 @@ def holds_triples(path: Path) -> bool:
     return first.count(b"\t") == 2 and not first.startswith((b"{", b"["))
 
 
+def _is_comment(raw: bytes) -> bool:
+    """Return whether a line is a comment; names may begin with this sign, too."""
+    return raw.startswith(b"#") and b"\t" not in raw
+
+
+def _order(row: Sequence[str]) -> list[int] | None:
+    """Return the columns of head, relation and tail that a header names; None for a triple."""
+    words = [re.sub(r"_?(id|label|name|entity)$", "", re.sub(r"[\W_]+", "_", part.lower()).strip("_")) for part in row]
+    columns = [next((at for at, word in enumerate(words) if word in names), None) for names in _HEADER]
+    return None if None in columns else [at for at in columns if at is not None]
+
+
 def _triple_records(path: Path) -> Iterator[Record | BadRecord]:
-    """Yield the triples of a table without questions as one of RoG's rows, after errors for its bad lines."""
+    """Yield the triples of a table without questions as one of RoG's rows, after errors for its bad lines.
+
+    Raises:
+        UserError: The table has numbers instead of names.
+    """
     triples: list[list[str]] = []
+    order: list[int] | None = None
     for number, raw in numbered_lines(path):
-        if not raw.strip():
+        if not raw.strip() or (not triples and _is_comment(raw)):
             continue
         try:
             triple = fields(raw, _COLUMNS)
@@ -186,8 +209,16 @@ def _triple_records(path: Path) -> Iterator[Record | BadRecord]:
         except ValueError as error:
             yield bad_record(f"{error}{cut_off(raw)}", path, f"line {number}")
             continue
-        if triples or tuple(part.strip().lower() for part in triple) not in _TRIPLE_FIELDS:
-            triples.append(triple)
+        if not triples and order is None and (order := _order(triple)) is not None:
+            continue
+        triples.append(triple if order is None else [triple[at] for at in order])
+    if triples and all(part.strip().isdecimal() for triple in triples for part in triple):
+        raise UserError(
+            "this table numbers its entities and relations: retrievers read names",
+            code="numbered-triples",
+            where=str(path),
+            try_this="replace each number by its name, as in the data set's list of entities and list of relations",
+        )
     if triples:
         row = {"id": "graph", "question": "none", "answer": [], "q_entity": [], "graph": triples}
         yield Record(row, path, f"{len(triples):,} triples")

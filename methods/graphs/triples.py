@@ -90,7 +90,7 @@ def _renamed(relations: Sequence[str], config: LinearizeConfig) -> pa.Array:
     return pa.array([relation_text(relation, config.rel, config.underscores) for relation in relations], pa.string())
 
 
-UNNAMED = r"^[mg]\.[0-9a-z_]+$"
+UNNAMED = r"^(?:[mg]\.|/[mg]/)[0-9a-z_]+$"
 """Pattern of Freebase ids, which serve as placeholders for missing names."""
 
 
@@ -139,7 +139,7 @@ class PretrainingGraph:
 
 
 def unnamed(names: pa.Array) -> NDArray[np.bool_]:
-    """Return which names are Freebase ids of entities without a name (`m.0abc`, `g.11x`)."""
+    """Return which names are Freebase ids of entities without a name (`m.0abc`, `g.11x`, `/m/0abc`)."""
     result = pc.match_substring_regex(names, UNNAMED)
     return np.asarray(result.to_numpy(zero_copy_only=False), bool)
 

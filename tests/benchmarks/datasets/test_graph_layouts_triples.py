@@ -33,8 +33,12 @@ def graph(path: Path, content: str | bytes, reference: str = "webqsp:train", **o
         "\ufeffHead\tRelation\tTail\r\n" + TABLE.replace("\n", "\r\n") + "\r\n",
         "subject\tpredicate\tobject\n" + TABLE.replace("Plancus", '"Plancus"'),
         gzip.compress(TABLE.encode()),
+        "head\ttail\trelation\nLyon\tRhône\tlies on\nLyon\tPlancus\tfounded by\n",
+        ":START_ID\t:END_ID\t:TYPE\nLyon\tRhône\tlies on\nLyon\tPlancus\tfounded by\n",
+        "# my graph\n#source\trelation\ttarget\n" + TABLE,
+        "head_id\trelation_id\ttail_id\n" + TABLE,
     ],
-    ids=["plain", "crlf and header", "quotes", "gzip"],
+    ids=["plain", "crlf and header", "quotes", "gzip", "tail second", "type last", "comment", "ids"],
 )
 @pytest.mark.parametrize("reference", ["webqsp:train", "cwq:validation"])
 def test_table_of_triples_is_a_graph(reference: str, content: str | bytes, tmp_path: Path) -> None:
@@ -50,6 +54,17 @@ def test_line_without_three_names_is_refused_or_counted(tmp_path: Path) -> None:
     triples, benchmark = graph(tmp_path / "graph.tsv", content, skip_bad=True)
     assert triples == TRIPLES
     assert len(benchmark.skipped) == 2
+
+
+def test_first_triple_of_words_in_a_header_is_a_triple(tmp_path: Path) -> None:
+    table = "Source\tlies in\tTarget\n#1\tis\tnumber\n"
+    assert graph(tmp_path / "graph.tsv", table)[0] == {("Source", "lies in", "Target"), ("#1", "is", "number")}
+
+
+def test_numbered_triples_are_refused(tmp_path: Path) -> None:
+    with raises("numbered-triples"):
+        graph(tmp_path / "train2id.tsv", "head\trelation\ttail\n0\t3\t17\n5\t0\t2\n")
+    assert graph(tmp_path / "graph.tsv", "1990\tyear after\t1989\n")[0] == {("1990", "year after", "1989")}
 
 
 def test_graph_without_questions_is_not_evaluated(tmp_path: Path) -> None:

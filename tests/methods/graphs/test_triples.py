@@ -122,8 +122,8 @@ def test_graphs_without_a_triple_are_refused(tmp_path: Path) -> None:
 
 
 def test_freebase_ids_are_not_used_as_names() -> None:
-    names = ["m.0abc", "g.11b_x", "m.", "Mm.0abc", "m.Night", "m.0abc de", "G.1", "", "Ann"]
-    assert unnamed(pa.array(names)).tolist() == [True, True] + [False] * 7
+    names = ["m.0abc", "g.11b_x", "/m/027rn", "/m/", "a/m/027rn", "m.", "Mm.0abc", "m.Night", "m.0abc de", "G.1", "", "Ann"]
+    assert unnamed(pa.array(names)).tolist() == [True] * 3 + [False] * 9
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -433,20 +434,26 @@ def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
     return Stratum(ours, [base] * len(ours), figures.question_ids, figures.sampled.labels, kin, range_of_metric(figures.definition))
 
 
+_MOST = 0.9
+"""Share of the numbered questions of the smaller benchmark that must agree in their answers."""
+
+
+def _share(one: str, two: str, results: Mapping[str, Figures]) -> bool:
+    """Return whether two columns share questions."""
+    if one not in results or two not in results:
+        return False
+    (sure, likely), (others, likely_others) = results[one].identities, results[two].identities
+    fewest = min(len(likely), len(likely_others))
+    return not sure.isdisjoint(others) or 0 < _MOST * fewest <= len(likely & likely_others)
+
+
 def kin_of(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
     """Return a group number per column; columns that share questions, directly or transitively, form a group."""
-    groups: list[tuple[frozenset[int], list[str]]] = []
+    groups: list[list[str]] = []
     for column in columns:
-        ours, keys = results[column.key].identities if column.key in results else frozenset(), [column.key]
-        apart = []
-        for theirs, members in groups:
-            if theirs.isdisjoint(ours):
-                apart.append((theirs, members))
-            else:
-                ours |= theirs
-                keys = [*members, *keys]
-        groups = [*apart, (ours, keys)]
-    return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
+        near = [group for group in groups if any(_share(column.key, key, results) for key in group)]
+        groups = [*(group for group in groups if group not in near), [*chain.from_iterable(near), column.key]]
+    return {key: number for number, keys in enumerate(groups) for key in keys}
 
 
 def _is_comparable(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:

@@ -114,7 +114,7 @@ class Figures:
         questions: Number of questions in the benchmark.
         sampled: The clusters of the questions and their kind.
         question_ids: Ids of the questions, in the order of the scores.
-        identities: Hashes of the questions; benchmarks that have one in common share questions.
+        identities: Hashes of the questions, as `identities_by_data`.
         definition: Definition of the metric.
         missing: Counts of missing verdicts of a judge, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
@@ -132,7 +132,7 @@ class Figures:
     questions: int
     sampled: Sampled
     question_ids: tuple[str, ...] = ()
-    identities: frozenset[int] = frozenset()
+    identities: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     definition: Mapping[str, Any] = field(default_factory=dict)
     missing: Mapping[str, Missing] = field(default_factory=dict)
     max_unscored: float = MAX_UNSCORED
@@ -217,7 +217,7 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
         most_unscored = most.get(column.key, MAX_UNSCORED)
         digest = made_of.digest(answers, repr((missing, most_unscored)))
         result = kept.pop(digest, None) or replace(
-            _figures(made_of, answers), missing=missing, max_unscored=most_unscored, identities=identities.get(data, frozenset())
+            _figures(made_of, answers), missing=missing, max_unscored=most_unscored, identities=identities[data]
         )
         results[column.key] = kept[digest] = result
     return results

@@ -146,18 +146,28 @@ def questions_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, li
     )
 
 
-def identities_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, frozenset[int]]:
+_LONG_ID = 12
+"""Characters from which equal ids of questions are not a coincidence."""
+
+
+def identities_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
     """Read hashes by which questions of several datasets are recognized as the same, by fingerprint.
 
     The id alone is not enough: many datasets number their questions. Ids and texts must agree, or ids, gold answers and evidence
     (questions in another style).
+
+    Returns:
+        Hashes of which one in common is enough, and those of numbered questions without evidence: answers such as "yes" agree by
+        chance, so most of them must be in common.
     """
     rows = store.database.rows(
-        """SELECT dataset_fingerprint, list(hash(question, text)) || list(hash(question, answers, evidence)) FROM questions
-           WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
-        [sorted(set(fingerprints))],
+        """SELECT dataset_fingerprint, list(hash(question, text)), list(hash(question, answers, evidence)) FILTER (
+             len(evidence) > 0 OR (len(answers) > 0 AND length(question) >= $1)), list(hash(question, answers)) FILTER (
+             len(evidence) = 0 AND len(answers) > 0 AND length(question) < $1)
+           FROM questions WHERE list_contains($2, dataset_fingerprint) GROUP BY 1""",
+        [_LONG_ID, sorted(set(fingerprints))],
     )
-    return {data: frozenset(hashes) for data, hashes in rows}
+    return {data: (frozenset(texts) | frozenset(gold or ()), frozenset(likely or ())) for data, texts, gold, likely in rows}
 
 
 def lacks_answers(store: Store, dataset_fingerprint: str) -> bool:

@@ -463,3 +463,14 @@ def test_numbered_questions_of_two_files_are_the_same_only_if_their_content_is(s
     run(store, f"name: numbered\nbenchmarks: [{data}]\nmethods: [{{id: no_retrieval}}]\nmetrics: [f1]")
     whole = next(verdict.place for verdict in verdicts(store, "numbered") if verdict.place.suite)
     assert whole.questions == whole.clusters == (24 if change == "number only" else 12)
+
+
+def test_numbered_questions_of_two_files_are_different_if_only_a_few_answers_agree(store: Store, tmp_path: Path) -> None:
+    for name in "ab":
+        answers = [["yes"], [f"{name} 1"], []]
+        items = [{"id": i, "question": f"Is {name} {i} open?", "answers": answers[i % 3]} for i in range(12)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, items)))
+    data = ", ".join(f"{{id: files, setting: closed_book, config: {{path: {tmp_path / name}.jsonl}}}}" for name in "ab")
+    run(store, f"name: numbered\nbenchmarks: [{data}]\nmethods: [{{id: no_retrieval}}]\nmetrics: [f1]")
+    whole = next(verdict.place for verdict in verdicts(store, "numbered") if verdict.place.suite)
+    assert whole.questions == whole.clusters == 24

@@ -231,7 +231,7 @@ def test_interval_of_a_mean_stays_within_the_range_of_the_metric(store: Store) -
 def test_columns_that_share_a_question_are_kin_by_way_of_others_too() -> None:
     columns = [SimpleNamespace(key=key) for key in "abcd"]
     requests = {"a": {1, 2}, "b": {9}, "c": {3}, "d": {2, 3}}
-    result = kin_of(columns, {key: SimpleNamespace(identities=frozenset(ids)) for key, ids in requests.items()})  # type: ignore[arg-type, misc]
+    result = kin_of(columns, {key: SimpleNamespace(identities=(frozenset(ids), frozenset())) for key, ids in requests.items()})  # type: ignore[arg-type, misc]
     assert result["a"] == result["c"] == result["d"] != result["b"]
 
 

@@ -333,7 +333,13 @@ def _plain(question: Question) -> str:
 def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> UserError:
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
-    return UserError(f"{names} gives no training row ({fate})", code="no-training-row", where="data", try_this="other data or options")
+    # Rankings without answers, and parallel texts.
+    unanswered = 0 < counts.get("questions", 0) == counts.get("questions_without_answer", 0)
+    remedy = (
+        "to train without answers, labels: {by: evidence, known: 0} and lists: {by: evidence}" if unanswered else "other data or options"
+    )
+    what = f"{names} gives no training row ({fate})"
+    return UserError(what, code="no-training-row", where="data", try_this=remedy)
 
 
 class Material(NamedTuple):

@@ -20,9 +20,16 @@ def load_data(references: Iterable[str], options: Mapping[str, Mapping[str, Any]
         train: Whether the benchmarks are trained on.
 
     Raises:
-        UserError: A benchmark is a test split, or contains validation or test worlds.
+        UserError: A benchmark is a test split, or contains validation or test worlds, or options are named by a subset.
     """
     wanted = list(references)
+    if wrong := next((key for key in options if "/" in key), None):
+        raise UserError(
+            f"options of loaders are named by the dataset's id: {wrong!r} has a subset and would not be read",
+            code="options-of-subset",
+            where="data_options" if train else "validation_options",
+            try_this=f"{wrong.partition('/')[0]} in place of {wrong}",
+        )
     if train:
         for reference in wanted:
             require_no_test(reference, "data")

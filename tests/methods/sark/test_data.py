@@ -178,6 +178,11 @@ def test_modified_rows_file_is_refused(tmp_path: Path) -> None:
     assert more.counts["negatives"] > 0
 
 
+def test_options_of_a_loader_that_name_a_subset_are_refused() -> None:
+    with raises("options-of-subset", where="data_options"):
+        training_benchmarks(["worlds/multihop:train"], {"worlds/multihop": WORLDS})
+
+
 def test_questions_without_a_correct_answer_are_skipped(tmp_path: Path) -> None:
     (benchmark,) = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     first, second, *rest = benchmark.questions
@@ -186,8 +191,9 @@ def test_questions_without_a_correct_answer_are_skipped(tmp_path: Path) -> None:
     assert result.counts["questions_without_answer"] == 2
     assert not {first.id, second.id} & {row.question_id for row in result.rows}
     none = replace(benchmark, questions=[replace(first, answers=())])
-    with raises("no-training-row"):
+    with raises("no-training-row") as caught:
         data_of(offline(), [none], Services(device="cpu"), tmp_path / "none")
+    assert "by: evidence" in (caught.value.try_this or "")
 
 
 def test_labels_and_lists_by_evidence_need_no_answers(tmp_path: Path) -> None:

@@ -217,7 +217,10 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
         most_unscored = most.get(column.key, MAX_UNSCORED)
         digest = made_of.digest(answers, repr((missing, most_unscored)))
         result = kept.pop(digest, None) or replace(
-            _figures(made_of, answers), missing=missing, max_unscored=most_unscored, identities=identities[data]
+            _figures(made_of, answers),
+            missing=missing,
+            max_unscored=most_unscored,
+            identities=identities.get(data, (frozenset(), frozenset())),
         )
         results[column.key] = kept[digest] = result
     return results

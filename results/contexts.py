@@ -101,7 +101,7 @@ def _forms(name: str) -> Iterator[str]:
 
 
 def _agrees(name: str, document: str) -> bool:
-    """Return whether a name found in a document's is not a part of its query, and two URLs have the same host."""
+    """Return whether a document that was found fits a name: URLs have the same host, and a name with a query needs a document with one."""
     hosts = {match[1].lower().removeprefix("www.") for url in (name, document) if (match := _HOST.match(url))}
     return len(hosts) < 2 and (not _QUERY.search(name) or _QUERY.search(document) is not None)
 

@@ -1,4 +1,4 @@
-"""What a method gains over several experiments that each train on all datasets but the one that they ask about.
+"""Test methods over several experiments that each train on all datasets but the one that they ask about.
 
 Each experiment trains its own checkpoints under the same names, so the questions of all of them are asked to models that were not
 trained on their dataset. Every benchmark is a stratum of the pooled test (`results.statistics.pooled`) with equal weight; a question

@@ -88,7 +88,7 @@ class DocumentNames:
         """Documents by alternative forms of their names, of which more specific forms count."""
 
     def find(self, name: str) -> str | None:
-        """Return the document that a name means; None if there is none.
+        """Find the document with a name; return None if no document fits.
 
         Raises:
             UserError: The name is ambiguous.

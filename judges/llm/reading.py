@@ -70,7 +70,7 @@ _FINAL = re.compile(
     rf"{_CONCLUDES}(?:final(?: (?:answer|result|output|conclusion|assessment|evaluation))?|conclusion|overall){_STATED}",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A last word that can contradict a verdict before it: "Final: Mismatch"."""
+"""Pattern of a concluding line, which may contradict an earlier verdict: "Final: Mismatch"."""
 _KEY = re.compile(rf"(?:final)?{_VERDICT}")
 _MARKDOWN = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|^[ \t]*(?:#+|>|[-•·–—]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
@@ -343,7 +343,7 @@ _LAST_WORD = re.compile(
     rf"{_CONCLUDES}(?:(?:final|overall)\b[^:\n]{{0,30}}?|winner)(?:\W{{1,3}}overall(?: winner)?)?{_STATED.replace('[:=', '[,:=')}",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A last word on the whole that can contradict the verdicts before it: "Final: overall: Answer 2", "Overall, Answer 2 wins."."""
+"""Pattern of a concluding line on the criterion overall, which may contradict earlier verdicts: "Overall, Answer 2 wins."."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "1st": 1, "2": 2, "two": 2, "second": 2, "2nd": 2}
 _OF_MANY = r"\d[\d.,]*\s*(?:%|/\s*\d+|(?:out )?of \d+|points?|stars?)"
 _RATING = re.compile(rf"\W*{_OF_MANY}\W*", re.IGNORECASE)

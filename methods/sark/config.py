@@ -180,7 +180,7 @@ class SarkDataConfig(TrainingOptions):
 
     @property
     def needs_answers(self) -> bool:
-        """Return whether the data need gold answers; labels and lists by evidence do not, so rankings without answers can be used."""
+        """Return whether questions need gold answers. Labels and lists by evidence do not use answers."""
         return (self.labels.passages != "none" and self.labels.by != "evidence") or self.lists.by == "llm"
 
     def check_data(self) -> None:
